@@ -21,7 +21,7 @@ from chat.api.models import router as models_router
 from chat.api.runs import router as runs_router
 from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
-from mochi_server.errors import ShuttingDown, StorageError
+from mochi_server.errors import JSONObject, ShuttingDown, StorageError
 from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
 from prompts_app.presets import router as presets_router
@@ -68,6 +68,9 @@ class MochiAPI(NinjaAPI):
         """Return the view's name as generated clients have it: ``createSession``."""
         first, *others = operation.view_func.__name__.split("_")
         return "".join([first, *map(str.title, others)])
+
+
+Level = Literal["ok", "note", "warning", "error"]
 
 
 class ProviderReachability(ResponseModel):
@@ -132,6 +135,40 @@ async def read_health(request: HttpRequest) -> Health:
             alias: ProviderReachability(reachable=yes) for alias, yes in reachable.providers.items()
         },
     )
+
+
+class DoctorFinding(ResponseModel):
+    """One thing that the doctor looked at."""
+
+    topic: str = Field(examples=["models"])
+    level: Level = Field(description="`error`: the server cannot do its work.")
+    what: str = Field(examples=["ollama at http://localhost:11434: 3 models, answers in 4 ms."])
+    suggestion: str | None = Field(description="What to do about it.", examples=[None])
+
+
+class DoctorFindings(ResponseModel):
+    """What is well with the server's data and surroundings."""
+
+    errors: int = Field(examples=[0])
+    warnings: int = Field(examples=[0])
+    notes: int = Field(examples=[0])
+    findings: list[DoctorFinding]
+
+
+@api.get(
+    "/doctor",
+    response=DoctorFindings,
+    tags=["health"],
+    summary="Examine the server, its data and its surroundings",
+)
+async def examine_server(request: HttpRequest) -> JSONObject:
+    """The same as `mochi-server doctor`; changes nothing, and takes seconds.
+
+    It has paths of the server's machine, and no secrets.
+    """
+    from .diagnosis import report_on  # noqa: PLC0415 - takes a quarter of the start
+
+    return (await report_on(get_runtime())).as_json()
 
 
 @api.get(

@@ -52,6 +52,7 @@ from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.models.presets import PresetService
+from .services.models.pulls import ModelPulls
 from .services.models.resolver import ModelResolver
 from .services.summaries.schedule import LastReadConversations, SummaryScheduler
 from .services.summaries.writer import SummaryWriter
@@ -156,16 +157,16 @@ class Runtime:
                 for alias, backend in default_storages(settings).items()
             }
         self.providers = ProviderRegistry(providers)
-        self._storages = dict(storages)
+        self.storages = dict(storages)
         self.sessions = SessionManager(
-            self._storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
+            self.storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
         )
         self.session_folders = SessionFolders(
             settings.workspace_path,
             self.sessions,
             retention_days=settings.workspace_retention_days,
         )
-        self.agent_sessions = SessionManager(self._storages["agent_chats"])
+        self.agent_sessions = SessionManager(self.storages["agent_chats"])
         self.temporary_sessions = SessionManager(MemoryStorage())
         self.search = SessionSearch(self.sessions.catalogue)
         self.context_window = DynamicContextWindowService(
@@ -186,6 +187,7 @@ class Runtime:
                 "agent": AgentModels(self.agents, max_rounds=settings.max_agent_rounds),
             },
         )
+        self.pulls = ModelPulls(self.providers)
         self.summaries = self._summarization()
         self.attachments = (
             MemoryAttachmentStore()
@@ -208,9 +210,11 @@ class Runtime:
             preempt=self.summaries.preempt,
         )
         self.background = BackgroundTasks()
-        confirmations = approvals if confirmations is None else confirmations
-        if confirmations is None:
-            confirmations = build_confirmations(default_confirmations(settings)["default"])
+        confirmations = (
+            confirmations
+            or approvals
+            or build_confirmations(default_confirmations(settings)["default"])
+        )
         self.confirmations = confirmations
         self.runs = self._run_registry()
         self.sessions.settle_run = self.agent_sessions.settle_run = self.runs.settle
@@ -220,12 +224,7 @@ class Runtime:
             self.mcp, self.attachment_reader, default_timeout=settings.tool_timeout_seconds
         )
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
-        for manager in (self.sessions, self.temporary_sessions):
-            manager.on_deleted += [
-                self.mcp.end_session,
-                self.session_folders.remove,
-                self.attachments.remove,
-            ]
+        self._follow_deletions()
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
             max_calls_per_reply=settings.max_calls_per_reply,
@@ -307,6 +306,14 @@ class Runtime:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _follow_deletions(self) -> None:
+        for manager in (self.sessions, self.temporary_sessions):
+            manager.on_deleted += [
+                self.mcp.end_session,
+                self.session_folders.remove,
+                self.attachments.remove,
+            ]
 
     def _agent_discovery(self) -> AgentDiscoveryService:
         settings = self.settings
@@ -463,6 +470,7 @@ class Runtime:
         self.run_control.stop_all()
         self.confirmation_feed.close()
         self.mcp_feed.close()
+        self.pulls.stop()
         self.summaries.stop()
 
     async def check_ready(self) -> None:
@@ -474,11 +482,11 @@ class Runtime:
         """
         if self.runs.is_closed:
             raise ShuttingDown
-        await self._storages["default"].generation()
+        await self.storages["default"].generation()
 
     async def aclose(self) -> None:
         """End turns, which keep what they have, finish background work and close all parts."""
-        closers = [storage.aclose for storage in self._storages.values()]
+        closers = [storage.aclose for storage in self.storages.values()]
         managers = [self.sessions, self.agent_sessions, self.temporary_sessions]
         closers += [manager.catalogue.aclose for manager in managers]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
@@ -493,4 +501,5 @@ class Runtime:
             self.stop()
             await self.run_control.wait_closed(self.settings.shutdown_seconds)
             await self.summaries.aclose()
+            await self.pulls.aclose()
             await self.background.drain(DRAIN_SECONDS)

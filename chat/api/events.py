@@ -16,6 +16,7 @@ from mochi_server.errors import JSONObject
 from mochi_server.protocol import events
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
+from mochi_server.services.models.pulls import PullEvent
 from mochi_server.tools.mcp.servers.feed import ChangeKind, McpChange
 from mochi_server.tools.mcp.servers.server import State
 
@@ -31,6 +32,7 @@ from ..wires.chunks import (
 from ..wires.confirmations import encode_changes
 from ..wires.events import encode_all
 from ..wires.mcp import encode_mcp_changes
+from ..wires.pulls import encode_pull_events
 from ..wires.sse import RETRY
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
@@ -240,6 +242,23 @@ def event_schemas() -> dict[str, Any]:
                 "last_error": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             },
         },
+        "PullProgress": {
+            "description": "How far a model is fetched: a line for a person, or bytes.",
+            "type": "object",
+            "required": ["model", "message", "completed", "total"],
+            "properties": {
+                "model": {"type": "string"},
+                "message": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "completed": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "total": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            },
+        },
+        "PullDone": {
+            "description": "The pull has ended.",
+            "type": "object",
+            "required": ["model"],
+            "properties": {"model": {"type": "string"}},
+        },
         "MessageEvent": {
             "description": "A whole message.",
             "oneOf": [reference(kind.__name__) for kind in whole_messages],
@@ -385,6 +404,32 @@ def mcp_stream() -> dict[str, Any]:
         dict.fromkeys(get_args(ChangeKind), reference("McpChange")),
         {"added": encode_mcp_changes(list(enumerate(changes, start=1)))},
     )
+
+
+@cache
+def pull_stream() -> dict[str, Any]:
+    """Describe what ``POST /models/pull`` answers."""
+    model = "local/smollm2:135m"
+    shown = [
+        PullEvent("pull_progress", {"model": model, "message": "Fetching …", **_NO_BYTES}),
+        PullEvent(
+            "pull_progress",
+            {"model": model, "message": None, "completed": 49_000_000, "total": 98_362_432},
+        ),
+        PullEvent("done", {"model": model}),
+    ]
+    return _content_of(
+        "How far the model is fetched. Exactly one `done`, always last, also after `error`.",
+        {
+            "pull_progress": reference("PullProgress"),
+            "error": _reference_to("error"),
+            "done": reference("PullDone"),
+        },
+        {"pulled": encode_pull_events(list(enumerate(shown, start=1)))},
+    )
+
+
+_NO_BYTES: JSONObject = {"completed": None, "total": None}
 
 
 @cache

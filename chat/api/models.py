@@ -6,16 +6,20 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from mochi_project.openapi import NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionModel, Timestamp
-from mochi_server.errors import InvalidRequest
+from mochi_server.errors import InvalidRequest, ModelNotFound
 from mochi_server.protocol.completions import ModelKind
 from mochi_server.providers.base import ModelInfo
 from mochi_server.providers.registry import ModelList
 from mochi_server.providers.status import StatusReport
+
+from ..streaming import EventStreamResponse
+from ..wires.pulls import encode_pull_events
+from .events import pull_stream
 
 router = Router()
 
@@ -202,6 +206,62 @@ async def check_models(request: HttpRequest, probe: Probe = "false") -> StatusRe
     the same.
     """
     return await read_status(probe, refresh=True)
+
+
+class PullableModelEntry(ResponseModel):
+    """A model that the server can fetch."""
+
+    name: SessionModel
+    size_mb: float = Field(description="Size of the weights in 10**6 bytes.", examples=[98.4])
+    present: bool = Field(description="Whether it is there already.", examples=[False])
+    pulling: bool = Field(description="Whether it is being fetched.", examples=[False])
+
+
+class PullableModels(ResponseModel):
+    """What can be fetched: the models that are built in, at their exact versions."""
+
+    models: list[PullableModelEntry]
+
+
+class PullModelRequest(BaseModel):
+    """The body of ``POST /models/pull``."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"model": "local/smollm2:135m"}}
+    )
+
+    model: str = Field(max_length=256, description="A name of the list.")
+
+
+@router.get("/pull", response=PullableModels, summary="List the models that can be fetched")
+async def list_pullable_models(request: HttpRequest) -> dict[str, Any]:
+    """The models of the built-in provider, also those that are present."""
+    return {
+        "models": [
+            {
+                "name": model.name,
+                "size_mb": round(model.size / 1e6, 1),
+                "present": model.is_present,
+                "pulling": model.is_being_pulled,
+            }
+            for model in await get_runtime().pulls.list_models()
+        ]
+    }
+
+
+@router.post(
+    "/pull",
+    response={200: None},
+    summary="Fetch a model, and follow that as server-sent events",
+    openapi_extra=documented(ModelNotFound, stream=pull_stream),
+)
+async def pull_model(request: HttpRequest, payload: PullModelRequest) -> EventStreamResponse:
+    """Only models of the list can be fetched.
+
+    A model that is being fetched is followed. It goes on when the client leaves.
+    """
+    reader = await get_runtime().pulls.start(payload.model)
+    return EventStreamResponse(reader, encode_pull_events)
 
 
 @router.get(

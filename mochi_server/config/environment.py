@@ -144,6 +144,14 @@ def child_environment(**values: str) -> dict[str, str]:
     } | values
 
 
+def installer_environment(**values: str) -> dict[str, str]:
+    """Return this process's environment with some more values.
+
+    It has secrets: the address of a package index may need a login.
+    """
+    return {**os.environ, **values}
+
+
 _WORKERS = re.compile(r"(?:--workers|-w)(?:=|\s+|(?<=-w))(\d+)")
 
 

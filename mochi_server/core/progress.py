@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 BAR_WIDTH: Final = 30
 REDRAW_SECONDS: Final = 0.1
@@ -14,6 +14,20 @@ LINE_PERCENT: Final = 10
 
 Advance = Callable[[int, int], object]
 """Takes the number of steps that are done, and of all steps."""
+
+
+class ProgressReporter(Protocol):
+    """Takes the progress of long work."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person watches, so that an installer may draw its own bar."""
+
+    def say(self, text: str) -> None:
+        """Take a line about what happens."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Take how many steps (of a download: bytes) are done, of how many."""
 
 
 class Progress:

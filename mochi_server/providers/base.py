@@ -17,7 +17,8 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ..core.limits import MAX_RESPONSE, complete_json, too_large
-from ..errors import EmbeddingsNotSupported, ProviderError
+from ..core.progress import ProgressReporter
+from ..errors import EmbeddingsNotSupported, ModelNotFound, ProviderError
 from ..protocol.completions import (
     Chunk,
     ContentDelta,
@@ -43,6 +44,7 @@ __all__ = [
     "ModelInfo",
     "ModelRequest",
     "Provider",
+    "PullableModel",
     "Think",
     "ThinkingDelta",
     "Weights",
@@ -95,6 +97,18 @@ class LoadedModel:
     """Tokens of the context window that it is loaded with."""
     expires_at: str | None = None
     """When it is unloaded if nobody uses it, in ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullableModel:
+    """A model that a provider can fetch from elsewhere."""
+
+    name: str
+    size: int
+    """Bytes of its weights."""
+    is_present: bool
+    is_being_pulled: bool
+    """Whether a process fetches it now."""
 
 
 class LoadState(Enum):
@@ -253,6 +267,19 @@ class Provider(ABC):
 
     async def unload(self, name: str) -> None:  # noqa: B027 - the same
         """Unload a model that nobody uses any more, where that can be asked for."""
+
+    async def pullable_models(self) -> list[PullableModel]:
+        """Return the models that ``pull`` can fetch, also those that are present."""
+        return []
+
+    def pull(self, name: str, progress: ProgressReporter) -> None:  # noqa: ARG002 - for those who pull
+        """Fetch the weights of a model; blocks for minutes.
+
+        Raises:
+            ModelNotFound: it is not one of ``pullable_models``.
+            ProviderNotConfigured: the model could not run here.
+        """
+        raise ModelNotFound(model=name)
 
     async def loaded_models(self) -> list[LoadedModel]:
         """Return the models that are loaded, with plain names; none where that is not known."""

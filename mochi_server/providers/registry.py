@@ -22,7 +22,14 @@ from ..errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import EmbeddingRequest, Embeddings, LoadedModel, ModelInfo, Provider
+from .base import (
+    EmbeddingRequest,
+    Embeddings,
+    LoadedModel,
+    ModelInfo,
+    Provider,
+    PullableModel,
+)
 
 LIST_SECONDS: Final = 40.0
 """Longest wait for a provider's models, imports included; our own providers give up earlier."""
@@ -124,6 +131,14 @@ class ProviderRegistry:
             if self.on_error is not None:
                 self.on_error(provider.alias, error)
             raise
+
+    async def pullable_models(self) -> list[PullableModel]:
+        """Return what the providers can fetch, under the names by which requests call it."""
+        return [
+            replace(model, name=self.full_name(alias, model.name))
+            for alias in self.aliases
+            for model in await self._providers[alias].pullable_models()
+        ]
 
     async def models_of(self, alias: str) -> list[ModelInfo]:
         """Return every model of a provider, under the names by which requests call them.

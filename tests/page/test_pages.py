@@ -21,7 +21,7 @@ expect.set_options(timeout=LIMIT)
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 PAGES = [
     "", "inbox", "models", "tools", "agents", "prompts", "prompts/helpful.md", "new-prompt",
-    "presets", "presets/brief", "new-preset", "servers", "health",
+    "presets", "presets/brief", "new-preset", "rules", "servers", "health",
 ]  # fmt: skip
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>alert(1)</script>\u202eevil"
 PRESET = "---\ndescription: Short.\nmodel: lorem\noptions:\n  temperature: 0.2\n---\n\nBe brief.\n"
@@ -107,7 +107,7 @@ async def expect_no_scrolling_aside(page):
 
 async def test_every_entry_of_the_menu_leads_to_a_page(page):
     links = page.get_by_role("navigation", name="Pages").get_by_role("link")
-    await expect(links).to_have_count(8)
+    await expect(links).to_have_count(9)
     for link in await links.all():
         name = await link.inner_text()
         await link.click()
@@ -219,12 +219,47 @@ async def test_mcp_servers_are_added_restarted_switched_off_and_removed(shared, 
     await expect(other).to_have_count(0)
 
 
-async def test_health_shows_providers_and_problems(shared, page):
+async def test_health_shows_providers_and_what_the_doctor_finds(shared, page):
     await visit(page, shared, "health")
     await expect(page.locator(".page li.card").filter(has_text="test")).to_contain_text("reachable")
-    problems = page.get_by_role("region", name="Problems")
-    await expect(problems).to_contain_text("SyntaxError")
-    await expect(problems).to_contain_text("there is no key 'nonsense'")
+    await expect(page.get_by_role("button", name="tools warning")).to_have_attribute(
+        "aria-expanded", "true"
+    )
+    findings = page.locator(".findings")
+    await expect(findings.get_by_text("SyntaxError")).to_be_visible()
+    await expect(findings.get_by_text("there is no key 'nonsense'")).to_be_visible()
+    await expect(findings.get_by_text("Python 3.")).to_have_count(0)  # what is well is folded
+    await page.get_by_role("button", name="server").click()
+    await expect(findings.get_by_text("Python 3.")).to_be_visible()
+
+
+async def test_a_rule_that_was_remembered_is_listed_and_removed(shared, page):
+    asking = {"tools": ["roll_dice"], "execution_policy": "always_confirm"}
+    session = await shared.server.new_session("lorem", tool_settings=asking)
+    call = [{"tool_call": [{"name": "roll_dice", "args": {}}]}]
+    await visit(page, shared, f"chat/{session}")
+    await send(page, scripted(call, call, "Rolled."))
+    card = page.get_by_role("region", name="Call of roll_dice")
+    await card.get_by_role("combobox", name="Remember").select_option("session")
+    await card.get_by_role("button", name="Approve").click()
+    await answered(page)
+    await page.get_by_role("button", name="Settings of this chat").click()
+    rules = page.get_by_role("region", name="Rules of this conversation")
+    await expect(rules).to_contain_text("roll_dice")
+    await rules.get_by_role("button", name="Remove the rule of roll_dice").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    await expect(rules).to_have_count(0)
+    await send(page, scripted(call, "Again."))
+    await card.last.get_by_role("combobox", name="Remember").select_option("tool")
+    await card.last.get_by_role("button", name="Approve").click()
+    await answered(page, 2)
+    await visit(page, shared, "rules")
+    entry = page.locator(".page li.card").filter(has_text="roll_dice")
+    await expect(entry).to_contain_text("Allowed")
+    await entry.get_by_role("button", name="Remove the rule of roll_dice").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    await expect(page.get_by_text("There are no rules.")).to_be_visible()
+    assert (await shared.server.get("/policies"))[1]["policies"] == []
 
 
 async def test_settings_of_a_chat_are_kept(shared, page):

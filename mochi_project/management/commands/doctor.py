@@ -6,27 +6,18 @@ import argparse
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from itertools import groupby
 from typing import Any
 
-from django.conf import settings
-from django.core.checks import ERROR, CheckMessage
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand
 
-from mochi_project.checks import check_backends, check_processes
-from mochi_project.databases import place_of_database
+from mochi_project.diagnosis import CHECKS_OF_DJANGO, runtime_to_check
 from mochi_project.management.console import as_json, plain
-from mochi_project.runtime import InvalidBackend, ProviderHandler, StorageHandler
-from mochi_server.backends import DATABASE
-from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import counted
-from mochi_server.doctor.findings import Check, Finding, error, note, ok, warning
+from mochi_server.doctor.findings import Finding
 from mochi_server.doctor.run import DoctorReport, diagnose
-from mochi_server.runtime import Runtime
 
 LEVEL_COLUMNS = len("warning")
 
@@ -45,7 +36,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         with _quiet():
-            report = asyncio.run(diagnose(_runtime(), MORE))
+            report = asyncio.run(diagnose(runtime_to_check(), CHECKS_OF_DJANGO))
         if options["json"]:
             self.stdout.write(as_json(report.as_json()))
         else:
@@ -64,82 +55,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _runtime() -> Runtime:
-    """Build a runtime with the backends of the settings; with the usual ones if those are wrong."""
-    storages = {alias: dict(each) for alias, each in settings.MOCHI_SESSION_STORAGES.items()}
-    for each in storages.values():
-        if each.get("BACKEND") == DATABASE:  # which makes missing tables, and this changes nothing
-            each["OPTIONS"] = {**each.get("OPTIONS", {}), "migrate": False}
-    try:
-        return Runtime(
-            settings.MOCHI,
-            providers=dict(ProviderHandler()),
-            storages=dict(StorageHandler(storages)),
-        )
-    except (InvalidBackend, KeyError):  # the check of the backends says it
-        return Runtime(settings.MOCHI)
-
-
-async def check_shared_backends(_: Runtime) -> list[Finding]:
-    return [_finding_of(message) for message in (*check_backends(), *check_processes())]
-
-
-async def check_django(_: Runtime) -> list[Finding]:
-    """Find Django settings that open the server to others; ours never set them."""
-    findings = []
-    if getattr(settings, "CORS_ALLOW_ALL_ORIGINS", False):
-        text = "CORS_ALLOW_ALL_ORIGINS is set: every web page may use this server."
-        findings.append(warning(text, "Name the pages in MOCHI_CORS_ORIGINS instead."))
-    if settings.DEBUG:
-        text = "DEBUG is set: errors show the insides of the server, and memory grows."
-        findings.append(warning(text, "Take it out of the Django settings."))
-    return findings
-
-
-async def check_database(_: Runtime) -> list[Finding]:
-    if not settings.DATABASES:  # or a package is missing, as the check of the backends says
-        return []
-    return [await in_daemon_thread(_database_finding)]
-
-
-def _database_finding() -> Finding:
-    from django.db import Error, connection  # noqa: PLC0415 - most have no database
-
-    from sessions_app.backends.connections import first_line  # noqa: PLC0415
-    from sessions_app.backends.migrating import unapplied_migrations  # noqa: PLC0415
-
-    place = place_of_database(connection.settings_dict)
-    try:
-        began = time.monotonic()
-        with closing(connection):
-            missing = unapplied_migrations(connection)
-            milliseconds = (time.monotonic() - began) * 1000
-    except (Error, ImproperlyConfigured) as failed:
-        return error(
-            f"The database {place} cannot be used: {first_line(failed)}",
-            "Start it or correct MOCHI_DATABASE_URL. A server starts without it, and has no "
-            "sessions until it is there.",
-        )
-    if missing:
-        return note(
-            f"The database {place} lacks {', '.join(missing)}.",
-            "Nothing: a server makes its tables when it starts; manage.py migrate does, too.",
-        )
-    return ok(f"The database {place} answers in {milliseconds:.0f} ms; its tables are complete.")
-
-
-MORE = (
-    Check(topic="sessions", run=check_database),
-    Check(topic="security", run=check_django),
-    Check(topic="several processes", run=check_shared_backends),
-)
-
-
-def _finding_of(message: CheckMessage) -> Finding:
-    level = error if message.level >= ERROR else warning
-    return level(f"{message.msg} ({message.id})", message.hint or "See docs/reference/checks.md.")
 
 
 def page(report: DoctorReport) -> Iterator[str]:

@@ -90,6 +90,17 @@ async function* frames(body) {
   }
 }
 
+/** Post a body, and yield `{event, data}` of the stream that answers, until its `done`. */
+export async function* postStream(path, body) {
+  const response = await send("POST", path, { body });
+  for await (const { event, data } of frames(response.body)) {
+    if (!event) continue;
+    yield { event, data: JSON.parse(data) };
+    if (event === "done") return;
+  }
+  throw new ApiError({ code: "UNREACHABLE", message: t.connectionEnded }, 0);
+}
+
 function pause(milliseconds, abort) {
   return new Promise((resolve) => {
     const end = () => {

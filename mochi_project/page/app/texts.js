@@ -22,6 +22,7 @@ export const t = {
   showLess: "Show less",
   showAll: (characters) => `Show all ${number(characters)} characters`,
   connectionLost: "No connection to the server. Trying again…",
+  connectionEnded: "The connection to the server has ended.",
   serverUnreachable: "The server does not answer.",
   unexpectedAnswer: (status) => `The server answered ${status}.`,
   token: "Token",
@@ -74,6 +75,7 @@ export const t = {
     agents: "Agents",
     prompts: "Prompts",
     presets: "Presets",
+    rules: "Rules",
     servers: "MCP servers",
     health: "Health",
   },
@@ -94,7 +96,7 @@ export const t = {
     "What is a noun?",
   ],
   noModelYet: "There is no model yet",
-  howToGetModel: "Run “mochi-server pull” for the small built-in one, or “ollama pull qwen3:8b”, then reload.",
+  howToGetModel: "Fetch one that is built in, or start an Ollama that has one, and reload.",
 
   // A chat
   model: "Model",
@@ -212,8 +214,17 @@ export const t = {
   deleteThis: "Delete this?",
   deleteNamed: (name) => `Delete ${name}`,
 
-  howToPull:
-    "“mochi-server pull” fetches the small built-in model, and “ollama pull qwen3:8b” one for Ollama, for example.",
+  howToPull: "Models for Ollama come with its own command, for example “ollama pull qwen3:8b”.",
+  builtInModels: "Built-in models that are not here yet",
+  aboutBuiltInModels: "They run without another program. They come from the internet once, and are verified.",
+  pull: "Fetch",
+  pullNamed: (name) => `Fetch ${name}`,
+  pulling: "Fetching…",
+  isBeingPulled: (name) => `${name} is being fetched`,
+  isPulled: (name) => `${name} is ready.`,
+  percent: (part) => `${Math.floor(part)} %`,
+  load: "Load into memory",
+  unload: "Unload",
   standsFor: "Model behind it",
   capabilities: "Capabilities",
   contextWindow: "Context window",
@@ -252,6 +263,20 @@ export const t = {
   newPreset: "New preset",
   mendFile: "Mend its file, or delete it and make it anew.",
 
+  aboutRules:
+    "Rules decide about calls before a person is asked. “Remember” at a decision makes one; others are written in policies.json.",
+  noRules: "There are no rules.",
+  ruleAction: { allow: "Allowed", ask: "Asks", deny: "Denied" },
+  everyTool: "every tool",
+  everyCall: "every call",
+  onlyFrom: "Only from",
+  madeAt: "Made",
+  madeBy: "By",
+  removeThisRule: "Calls that it decided about are asked about again, as the conversation's settings say.",
+  ruleRemoved: (tool) => `Rule removed: ${tool}`,
+  removeRule: (tool) => `Remove the rule of ${tool}`,
+  rulesOfConversation: "Rules of this conversation",
+
   aboutServers: "Programs and services that offer tools by the Model Context Protocol, from mcp.json.",
   noServers: "There are no servers.",
   addServer: "Add an MCP server",
@@ -285,6 +310,12 @@ export const t = {
   modelCount: (count, milliseconds) =>
     `${count === 1 ? "1 model" : `${number(count)} models`}${milliseconds === null ? "" : ` · ${number(milliseconds)} ms`}`,
   checkAgain: "Check again",
-  noProblems: "No problem with tools, agents and presets is known.",
-  aboutDoctor: "“mochi-server doctor” checks more: settings, folders, packages, stored sessions.",
+  findings: "Findings of the doctor",
+  findingLevel: { ok: "ok", note: "note", warning: "warning", error: "error" },
+  findingCount: (errors, warnings) => {
+    if (errors + warnings === 0) return "Nothing must be corrected.";
+    const parts = [errors && `${number(errors)} ${errors === 1 ? "error" : "errors"}`,
+      warnings && `${number(warnings)} ${warnings === 1 ? "warning" : "warnings"}`];
+    return `${parts.filter(Boolean).join(", ")}.`;
+  },
 };

@@ -97,6 +97,11 @@ def name_of(path: Path) -> str:
     return _NAMES.get(path.name, path.stem)
 
 
+def lock_of_pull(folder: Path, file_name: str) -> Path:
+    """Return the file that the process which fetches these weights keeps locked."""
+    return folder / ".run" / f"{file_name}.pull"
+
+
 def weights_in(folder: Path) -> dict[str, Path]:
     """Return all files of the models folder named ``*.gguf``, by model name."""
     try:

@@ -21,6 +21,8 @@ from pydantic import JsonValue
 
 from ...config.installation import own_command
 from ...core.aio import BackgroundTasks, in_thread, run_to_completion
+from ...core.leases import is_locked
+from ...core.progress import ProgressReporter
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from ...protocol.options import ModelOptions
 from ..base import (
@@ -31,12 +33,13 @@ from ..base import (
     ModelInfo,
     ModelRequest,
     Provider,
+    PullableModel,
     T,
     format_of,
 )
 from ..chat_completions.provider import ChatCompletionsProvider
 from ..common.options import fields_of
-from .catalogue import weights_in
+from .catalogue import CATALOGUE, CatalogueModel, lock_of_pull, weights_in
 from .engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
 from .gguf import GGUFHeader, NotGGUF, read_header
 
@@ -205,6 +208,35 @@ class LocalProvider(Provider):
         model = await self._model(*await self._find(name))
         async with model.use():
             pass
+
+    async def pullable_models(self) -> list[PullableModel]:
+        return await in_thread(lambda: [*map(self._pullable, CATALOGUE.values())])
+
+    def _pullable(self, model: CatalogueModel) -> PullableModel:
+        with suppress(OSError):  # the folder cannot be read, which the list of models says
+            path = self._folder / model.file_name
+            return PullableModel(
+                name=model.name,
+                size=model.size,
+                is_present=path.is_file(),
+                is_being_pulled=is_locked(lock_of_pull(self._folder, model.file_name)),
+            )
+        return PullableModel(
+            name=model.name, size=model.size, is_present=False, is_being_pulled=False
+        )
+
+    def pull(self, name: str, progress: ProgressReporter) -> None:
+        from .pull import PullError, pull  # noqa: PLC0415 - a server may never need it
+
+        if (problem := missing_requirement()) is not None:
+            raise ProviderNotConfigured(f"The built-in model cannot run: {problem}.")
+        try:
+            pull(name, self._folder, progress)
+        except PullError as error:
+            raise ProviderError(str(error)) from error
+        except OSError as error:
+            text = f"The models folder {self._folder} cannot be used: {error.strerror or error}."
+            raise ProviderError(text) from error
 
     async def loaded_models(self) -> list[LoadedModel]:
         """Return the models that run, also those that other processes have started."""

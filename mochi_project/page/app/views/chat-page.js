@@ -11,6 +11,7 @@ import { t } from "../texts.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { IconButton } from "./icons.js";
+import { Pulls } from "./pulls.js";
 import { SettingsPanel } from "./settings-panel.js";
 
 /** The name of what drafts of a new chat are kept under. */
@@ -106,7 +107,8 @@ export function SessionPage({ id, openSidebar }) {
 function Greeting({ model, isLoaded, onTry }) {
   if (isLoaded && !model) {
     return html`<div class="greeting"><h1>${t.noModelYet}</h1>
-      <p>${t.howToGetModel} <a href=${address("models")}>${t.page.models}</a></p></div>`;
+      <p>${t.howToGetModel} <a href=${address("models")}>${t.page.models}</a></p>
+      <${Pulls} /></div>`;
   }
   const isBuiltIn = model?.provider === "local";
   return html`<div class="greeting">

@@ -2,12 +2,12 @@
 
 import { get } from "../api.js";
 import { html, useEffect, useState } from "../library.js";
-import { agents, health, presets, tools } from "../state/catalogue.js";
+import { doctor, health } from "../state/catalogue.js";
 import { fail } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Facts, Loaded, Problems, useFresh } from "./parts.js";
+import { ActionButton, Facts, Loaded, useFresh } from "./parts.js";
 
 function useCheck() {
   const [providers, setProviders] = useState(null);
@@ -30,16 +30,38 @@ function Provider({ name, provider }) {
   </div></li>`;
 }
 
+/** What the doctor found, by topic; what is well is folded away. */
+function Findings({ report }) {
+  const topics = new Map();
+  for (const finding of report.findings) {
+    topics.set(finding.topic, [...(topics.get(finding.topic) ?? []), finding]);
+  }
+  return html`<ul class="plain">${[...topics].map(([topic, findings]) => html`<li key=${topic}>
+    <${Topic} topic=${topic} findings=${findings} /></li>`)}</ul>`;
+}
+
+const SEVERITY = ["ok", "note", "warning", "error"];
+
+function Topic({ topic, findings }) {
+  const worst = SEVERITY.findLast((level) => findings.some((finding) => finding.level === level));
+  const [isOpen, setOpen] = useState(worst === "warning" || worst === "error");
+  return html`<div class="card topic is-${worst}">
+    <button type="button" class="card-head" aria-expanded=${`${isOpen}`} onClick=${() => setOpen(!isOpen)}>
+      <span class="name">${topic}</span><span class="state">${t.findingLevel[worst]}</span>
+    </button>
+    ${isOpen && html`<ul class="card-body findings">
+      ${findings.map(({ level, what, suggestion }) => html`<li key=${what} class="is-${level}">
+        <span class="level">${t.findingLevel[level]}</span>
+        <div><p dir="auto">${visible(what)}</p>
+          ${suggestion && html`<p class="hint" dir="auto">${visible(suggestion)}</p>`}</div></li>`)}
+    </ul>`}
+  </div>`;
+}
+
 export function HealthPage({ openSidebar }) {
   const state = useFresh(health);
-  const ofTools = useFresh(tools).value.problems;
-  const ofAgents = useFresh(agents).value.problems;
-  const ofPresets = useFresh(presets).value.presets.filter(({ valid }) => !valid);
+  const report = useFresh(doctor);
   const [providers, check] = useCheck();
-  const problems = [
-    ...ofTools, ...ofAgents,
-    ...ofPresets.map(({ error_message: reason }) => ({ file: "", line: null, reason, severity: "warning" })),
-  ];
   const server = state.value;
   const facts = server && [
     [t.status, server.status === "ok" ? t.isWell : server.status],
@@ -50,15 +72,17 @@ export function HealthPage({ openSidebar }) {
   ];
   return html`<${PageFrame} title=${t.page.health} openSidebar=${openSidebar}
     actions=${html`<${ActionButton} label=${t.checkAgain}
-      run=${() => Promise.all([health.reload(), tools.reload(), agents.reload(), presets.reload(), check()])} />`}>
+      run=${() => Promise.all([health.reload(), doctor.reload(), check()])} />`}>
     <${Loaded} state=${state}>${facts && html`<${Facts} facts=${facts} />`}</${Loaded}>
     <section class="group"><h2>${t.providers}</h2>
       ${providers === null ? html`<p class="hint" role="status">${t.loading}</p>` : html`<ul class="plain">
         ${Object.entries(providers).map(([name, provider]) => html`<${Provider} key=${name} name=${name}
           provider=${provider} />`)}</ul>`}
     </section>
-    ${problems.length === 0 && html`<p class="hint">${t.noProblems}</p>`}
-    <${Problems} problems=${problems} />
-    <p class="hint">${t.aboutDoctor}</p>
+    <section class="group"><h2>${t.findings}</h2>
+      <${Loaded} state=${report}>${report.value && html`
+        <p class="hint">${t.findingCount(report.value.errors, report.value.warnings)}</p>
+        <${Findings} report=${report.value} />`}</${Loaded}>
+    </section>
   </${PageFrame}>`;
 }

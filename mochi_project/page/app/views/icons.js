@@ -25,6 +25,7 @@ const PATHS = {
   previous: "M15 5l-7 7 7 7",
   prompt: "M5 4h14v16H5zM8.500 9h7M8.500 13h7M8.500 17h4",
   retry: "M4 12a8 8 0 1 1 2.500 5.800M4 20v-4.500h4.500",
+  rule: "M12 3 5 6v5c0 4.500 3 8 7 10 4-2 7-5.500 7-10V6ZM9 12l2 2 4-4",
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14ZM20 20l-4-4",
   send: "M12 19V5M6 11l6-6 6 6",
   server: "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01",

@@ -1,7 +1,7 @@
 // The models of all providers.
 
 import { html, useEffect, useState } from "../library.js";
-import { get } from "../api.js";
+import { get, post } from "../api.js";
 import { go } from "../router.js";
 import { models } from "../state/catalogue.js";
 import { preference } from "../storage.js";
@@ -9,25 +9,35 @@ import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
 import { ActionButton, Entry, Facts, Loaded, useFresh } from "./parts.js";
+import { Pulls } from "./pulls.js";
 
 /** Return the names of the models that are in memory; of vendors, that is not known. */
 function useInMemory(answer) {
   const [names, setNames] = useState([]);
+  const look = () => get("../../ollama/api/ps").then(
+    ({ models: all }) => setNames(all.map(({ name }) => name)),
+    () => setNames([]),
+  );
   useEffect(() => {
-    get("../../ollama/api/ps").then(
-      ({ models: all }) => setNames(all.map(({ name }) => name)),
-      () => setNames([]),
-    );
+    look();
   }, [answer]);
-  return names;
+  return [names, look];
 }
+
+/** Load a model into memory, or unload it, where its provider does so. */
+function keepInMemory(name, isKept) {
+  return post("../../ollama/api/generate", { model: name, ...(isKept ? {} : { keep_alive: 0 }) });
+}
+
+/** Providers whose models are in the memory of this machine, or of one of the person's. */
+const LOADED_BY_US = new Set(["local", "ollama"]);
 
 function use(name) {
   preference.write("model", name);
   go("");
 }
 
-function Model({ model, isInMemory }) {
+function Model({ model, isInMemory, onMemory }) {
   const { name, description, capabilities } = model;
   const facts = [
     [t.description, description],
@@ -44,12 +54,17 @@ function Model({ model, isInMemory }) {
     summary=${description || [model.parameter_size, ...capabilities].filter(Boolean).join(" · ")}
     state=${isInMemory ? t.isInMemory : null} tone=${isInMemory ? "done" : ""}
     body=${() => html`<${Facts} facts=${facts} />
-      <div class="row"><button type="button" class="primary" onClick=${() => use(name)}>${t.newChat}</button></div>`} />`;
+      <div class="row"><button type="button" class="primary" onClick=${() => use(name)}>${t.newChat}</button>
+        ${LOADED_BY_US.has(model.provider) && model.kind === "model" && html`<${ActionButton}
+          label=${isInMemory ? t.unload : t.load} run=${async () => {
+            await keepInMemory(name, !isInMemory);
+            await onMemory();
+          }} />`}</div>`} />`;
 }
 
 export function ModelsPage({ openSidebar }) {
   const state = useFresh(models);
-  const inMemory = useInMemory(state.value);
+  const [inMemory, look] = useInMemory(state.value);
   const groups = new Map();
   for (const model of state.value.models) {
     const group = model.kind === "model" ? model.provider : t.kind[model.kind];
@@ -57,15 +72,16 @@ export function ModelsPage({ openSidebar }) {
   }
   return html`<${PageFrame} title=${t.page.models} openSidebar=${openSidebar}
     actions=${html`<${ActionButton} label=${t.reload} run=${models.reload} />`}>
-    <p class="hint">${t.howToPull}</p>
     <${Loaded} state=${state}>
       ${state.value.problems.map(({ provider, message }) => html`<p class="warning" dir="auto" key=${provider}>
         <strong>${provider}</strong>: ${visible(message)}</p>`)}
       ${[...groups].map(([group, members]) => html`<section key=${group} class="group">
         <h2>${group}</h2>
         <ul class="plain">${members.map((model) => html`<${Model} key=${model.name} model=${model}
-          isInMemory=${inMemory.includes(model.name)} />`)}</ul>
+          isInMemory=${inMemory.includes(model.name)} onMemory=${look} />`)}</ul>
       </section>`)}
     </${Loaded}>
+    <${Pulls} />
+    <p class="hint">${t.howToPull}</p>
   </${PageFrame}>`;
 }

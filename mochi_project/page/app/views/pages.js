@@ -6,6 +6,7 @@ import { InboxPage } from "./inbox-page.js";
 import { ModelsPage } from "./models-page.js";
 import { NewPresetPage, PresetsPage } from "./presets-page.js";
 import { NewPromptPage, PromptsPage } from "./prompts-page.js";
+import { RulesPage } from "./rules-page.js";
 import { ServersPage } from "./servers-page.js";
 import { ToolsPage } from "./tools-page.js";
 
@@ -18,6 +19,7 @@ export const PAGES = {
   "new-prompt": NewPromptPage,
   presets: PresetsPage,
   "new-preset": NewPresetPage,
+  rules: RulesPage,
   servers: ServersPage,
   health: HealthPage,
 };

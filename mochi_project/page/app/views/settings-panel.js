@@ -9,6 +9,7 @@ import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
 import { useFresh } from "./parts.js";
+import { RulesOfSession } from "./rules-page.js";
 import { AgentChoices, OptionFields, PolicyField, ToolChoices } from "./setting-fields.js";
 
 function promptOf(settings) {
@@ -89,6 +90,7 @@ export function SettingsPanel({ settings, status, sessionId, close, save }) {
       onChange=${(tools) => set({ tool_settings: { execution_policy: policy, ...ofTools, tools } })} />
     <${PolicyField} value=${policy}
       onChange=${(execution_policy) => set({ tool_settings: { tools: [], ...ofTools, execution_policy } })} />
+    ${sessionId && html`<${RulesOfSession} sessionId=${sessionId} />`}
     <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
       onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />
     <${OptionFields} value=${values.options} onChange=${(options) => set({ options })} />

@@ -15,7 +15,7 @@ import { toggleTheme, theme } from "./theme.js";
 
 const PAGES = [
   ["inbox", "inbox"], ["models", "model"], ["tools", "tool"], ["agents", "agent"],
-  ["prompts", "prompt"], ["presets", "gear"], ["servers", "server"], ["health", "health"],
+  ["prompts", "prompt"], ["presets", "gear"], ["rules", "rule"], ["servers", "server"], ["health", "health"],
 ];
 
 async function rename(session) {

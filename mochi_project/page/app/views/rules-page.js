@@ -1,0 +1,77 @@
+// The rules that decide about calls before a person is asked.
+
+import { get, part, query, remove } from "../api.js";
+import { html, useEffect, useState } from "../library.js";
+import { policies } from "../state/catalogue.js";
+import { attempt, notify } from "../state/notices.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { confirm } from "./dialog.js";
+import { IconButton } from "./icons.js";
+import { PageFrame } from "./page-frame.js";
+import { Facts, Loaded, useFresh } from "./parts.js";
+
+const nameOf = (rule) => (rule.tool === "*" ? t.everyTool : rule.tool);
+
+function Rule({ rule, onRemoved }) {
+  const name = visible(nameOf(rule));
+  const patterns = Object.entries(rule.arguments ?? {});
+  const facts = [
+    ...patterns.map(([argument, pattern]) => [visible(argument), html`<code>${visible(pattern)}</code>`]),
+    [t.onlyFrom, rule.tool_source],
+    [t.madeAt, rule.created_at && new Date(rule.created_at).toLocaleString()],
+    [t.madeBy, rule.created_by],
+  ];
+  const onRemove = async () => {
+    if (!(await confirm(t.removeRule(name), t.removeThisRule, t.remove))) return;
+    await attempt(async () => {
+      await remove(`policies/${part(rule.id)}${query({ session_id: rule.session_id })}`);
+      notify(t.ruleRemoved(name));
+      await onRemoved();
+    });
+  };
+  return html`<li class="card rule ${rule.action}">
+    <div class="card-head">
+      <span class="name" dir="auto">${name}</span>
+      ${patterns.length === 0 && html`<span class="summary">${t.everyCall}</span>`}
+      <span class="state">${t.ruleAction[rule.action]}</span>
+      <${IconButton} icon="trash" label=${t.removeRule(name)} onClick=${onRemove} />
+    </div>
+    <div class="card-body"><${Facts} facts=${facts} /></div>
+  </li>`;
+}
+
+export function RuleList({ rules, onRemoved }) {
+  return html`<ul class="plain">${rules.map((rule) => html`<${Rule} key=${rule.id} rule=${rule}
+    onRemoved=${onRemoved} />`)}</ul>`;
+}
+
+/** The rules that hold in one session alone; nothing where there are none. */
+export function RulesOfSession({ sessionId }) {
+  const [rules, setRules] = useState([]);
+  const load = () => attempt(async () => {
+    const { policies: all } = await get(`policies${query({ session_id: sessionId })}`);
+    setRules(all.filter((rule) => rule.session_id));
+  });
+  useEffect(() => {
+    load();
+  }, [sessionId]);
+  if (rules.length === 0) return null;
+  return html`<section class="group" aria-label=${t.rulesOfConversation}>
+    <h3 class="label">${t.rulesOfConversation}</h3>
+    <${RuleList} rules=${rules} onRemoved=${load} />
+  </section>`;
+}
+
+export function RulesPage({ openSidebar }) {
+  const state = useFresh(policies);
+  const { policies: rules, problems } = state.value;
+  return html`<${PageFrame} title=${t.page.rules} openSidebar=${openSidebar}>
+    <p class="hint">${t.aboutRules}</p>
+    <${Loaded} state=${state}>
+      ${problems.map((problem) => html`<p class="warning" dir="auto" key=${problem}>${visible(problem)}</p>`)}
+      ${rules.length === 0 && problems.length === 0 && html`<p class="hint">${t.noRules}</p>`}
+      <${RuleList} rules=${rules} onRemoved=${policies.reload} />
+    </${Loaded}>
+  </${PageFrame}>`;
+}
