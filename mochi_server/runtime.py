@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ from .config import (
 )
 from .config.installation import install_command
 from .core.aio import BackgroundTasks
-from .errors import ShuttingDown
+from .errors import ShuttingDown, StorageError
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
@@ -416,6 +416,7 @@ class Runtime:
     def start(self) -> None:
         """Start the background work of a server; users of the library need not."""
         self.sessions.catalogue.watch()
+        self.background.spawn(self._reach_sessions(), name="first use of the sessions")
         self.run_control.tend()
         self.summaries.catch_up()
         self.background.spawn(self.mcp.start_eager(), name="start of MCP servers")
@@ -424,6 +425,11 @@ class Runtime:
         if self.settings.workspace_enabled:
             self.session_folders.tend(self.background)
             self.background.spawn(self._check_workspaces(), name="check of the sandbox")
+
+    async def _reach_sessions(self) -> None:
+        """Use the storage once: a database makes its tables, or logs why it cannot be used."""
+        with suppress(StorageError):
+            await self._storages["default"].generation()
 
     def observe(self, version: str) -> None:
         """Start metrics and traces, as far as they are wanted; each is an extra.

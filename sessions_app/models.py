@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 
@@ -26,6 +28,7 @@ class StoredSession(models.Model):
     write."""
     claim_until = models.DateTimeField(null=True)
     content = models.BinaryField(default=b"")
+    objects: ClassVar[models.Manager[StoredSession]] = models.Manager()
 
     class Meta:  # noqa: D106 - Django's
         constraints = (
@@ -49,6 +52,7 @@ class SessionChange(models.Model):
     collection = models.CharField(max_length=32)
     slot = models.PositiveSmallIntegerField()
     version = models.BigIntegerField()
+    objects: ClassVar[models.Manager[SessionChange]] = models.Manager()
 
     class Meta:  # noqa: D106 - Django's
         constraints = (

@@ -108,16 +108,17 @@ class DatabaseStorage(SessionStorage):
     def __repr__(self) -> str:
         return f"DatabaseStorage(name={self.name!r})"
 
-    @property
-    def _collection(self) -> QuerySet[StoredSession]:
-        return StoredSession.objects.using(self._alias).filter(collection=self.name)
+    def _rows(self, **conditions: object) -> QuerySet[StoredSession]:
+        rows = StoredSession.objects.using(self._alias).filter(collection=self.name)
+        selected: QuerySet[StoredSession] = rows.filter(**conditions)
+        return selected
 
     @property
     def _stored(self) -> QuerySet[StoredSession]:
-        return self._collection.filter(version__isnull=False)
+        return self._rows(version__isnull=False)
 
     def _row(self, session_id: str) -> QuerySet[StoredSession]:
-        return self._collection.filter(session_id=session_id)
+        return self._rows(session_id=session_id)
 
     @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
@@ -126,7 +127,7 @@ class DatabaseStorage(SessionStorage):
         if found is None:
             raise SessionNotFound(session_id=session_id)
         content, version = found
-        return bytes(content), (version,)  # type: ignore[return-value]  # only stored ones
+        return bytes(content), (version,)
 
     @override
     async def version(self, session_id: str) -> tuple[int, ...]:
@@ -345,7 +346,7 @@ class DatabaseStorage(SessionStorage):
 
     def _renew_claims(self, claims: dict[str, str]) -> set[str]:
         """Renew leases, unless they were given back, and return the sessions that are ours."""
-        rows = self._collection.filter(session_id__in=claims, claim__in=claims.values())
+        rows = self._rows(session_id__in=claims, claim__in=claims.values())
         length = timedelta(seconds=self._lease_seconds)
         rows.filter(claim_until__isnull=False).update(claim_until=Now() + length)
         return set(rows.values_list("session_id", flat=True))

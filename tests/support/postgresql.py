@@ -94,7 +94,8 @@ class PostgreSQL:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: int) -> None:
-        assert self._process is not None
+        if self._process is None or self._process.returncode is not None:
+            return
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for each in (pid, *map(int, children)):
@@ -115,7 +116,6 @@ async def running_postgresql(**settings: str) -> AsyncIterator[PostgreSQL]:
         await server.start()
         yield server
     finally:
-        with contextlib.suppress(AssertionError, ProcessLookupError):
-            server.resume()
+        server.resume()
         await server.stop()
         shutil.rmtree(folder)

@@ -73,7 +73,7 @@ async def until(storage: DatabaseStorage, **condition: object) -> None:
 
 
 async def rows(storage: DatabaseStorage) -> list[StoredSession]:
-    return await storage._threads.run(lambda: list(storage._collection))
+    return await storage._threads.run(lambda: list(storage._rows()))
 
 
 async def test_other_processes_see_sessions_and_claims(make_storage: MakeStorage):

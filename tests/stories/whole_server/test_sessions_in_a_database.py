@@ -84,7 +84,7 @@ async def test_a_server_starts_without_its_database_and_has_sessions_when_it_com
     async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
         status, answer = await server.post("/sessions", {"model": "qwen3:14b"})
         assert (status, answer["error"]["code"]) == (507, "STORAGE_ERROR")
-        assert (await server.get("/health/ready"))[0] == 503
+        assert (await server.get("/health/ready"))[0] == 507
         assert (await server.get("/health/live"))[0] == 200
         await server.saw("The database of the sessions cannot be used: ")
         assert "Traceback" not in server.log
@@ -169,23 +169,26 @@ async def test_sessions_are_copied_into_the_database_and_compared(
     await agents.create("m", session_id="agent")
     arguments = ("copy_sessions", "--from", "json", "--to", "database")
     first = await run_command(*arguments, cwd=tmp_path, env=variables)
-    assert (first.code, first.err) == (0, "")
+    assert first.code == 0, first.err
     assert "Every session is the same in both storages." in first.out
 
     async with people.edit(ids[0]) as session:
         session.metadata.label(title="changed since")
     second = await run_command(*arguments, cwd=tmp_path, env=variables)
     assert second.code == 1
-    assert second.err == f"problem: {ids[0]}: another session with this id is there\n"
+    assert (
+        second.err.splitlines()[-1] == f"problem: {ids[0]}: another session with this id is there"
+    )
     checked = await run_command(*arguments, "--check", cwd=tmp_path, env=variables)
-    assert (checked.code, checked.err) == (1, f"problem: {ids[0]}: it differs\n")
+    assert checked.code == 1
+    assert checked.err.splitlines()[-1] == f"problem: {ids[0]}: it differs"
     third = await run_command(*arguments, "--overwrite", cwd=tmp_path, env=variables)
     assert third.code == 0
 
     back = environment(data_dir=tmp_path / "new", database_url=database.url)
     other_way = ("copy_sessions", "--from", "database", "--to", "json", "--json")
     fourth = await run_command(*other_way, cwd=tmp_path, env=back)
-    assert (fourth.code, fourth.err) == (0, "")
+    assert fourth.code == 0, fourth.err
     for path in (tmp_path / "chat_sessions").glob("*.json"):
         copy = tmp_path / "new" / "chat_sessions" / path.name
         assert copy.read_bytes() == path.read_bytes()
