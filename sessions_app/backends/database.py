@@ -79,6 +79,8 @@ Expected = int | Literal["any", "new"]
 class DatabaseStorage(SessionStorage):
     """Sessions of one collection in one of Django's databases."""
 
+    changes_in_place = False
+
     def __init__(
         self,
         *,

@@ -156,6 +156,12 @@ class SessionCatalogue:
         if is_due:
             await self._check()
 
+    async def _check_again(self) -> None:
+        """Check all sessions, unless the storage knows that none has changed."""
+        storage = self.storage
+        if storage.changes_in_place or await storage.generation() != self._generation:
+            await self._check()
+
     async def _is_known(self, generation: object | None) -> bool:
         if generation is None:
             return False
@@ -293,7 +299,7 @@ class SessionCatalogue:
                 await self.bring_up_to_date()
                 if self._checked_at is not None and self._checked_at < began:
                     async with self._locks.holding(_CHECK):
-                        await self._check()
+                        await self._check_again()
             await self.writer.tidy()
         except (MochiError, TemporarilyUnavailable) as error:
             logger.warning("The sessions cannot be checked: %s", error)

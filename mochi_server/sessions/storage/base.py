@@ -128,6 +128,9 @@ class SessionStorage(ABC):
 
     # Subclasses may override these.
 
+    changes_in_place: bool = True
+    """Whether a session may change and the ``generation`` stay, as with an editor of texts."""
+
     async def replace(
         self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:

@@ -144,6 +144,8 @@ def _translate_errors() -> Iterator[None]:
 class RedisStorage(SessionStorage):
     """Sessions in Redis, which keeps what it has as it is set up to."""
 
+    changes_in_place = False
+
     def __init__(
         self,
         url: str,

@@ -395,6 +395,48 @@ async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
     assert not path.parent.exists()
 
 
+class AuthoritativeStorage(MemoryStorage):
+    """As a database: each change is one of the generation."""
+
+    changes_in_place = False
+
+    def __init__(self):
+        super().__init__()
+        self.checks = self.generations = 0
+
+    async def entries(self):
+        self.checks += 1
+        return await super().entries()
+
+    async def generation(self):
+        self.generations += 1
+        return await super().generation()
+
+
+async def test_the_background_checks_all_sessions_only_after_a_change_where_that_is_known():
+    storage = AuthoritativeStorage()
+    manager = SessionManager(storage, sweep_seconds=0.01)
+    await manager.create("m", session_id="one")
+    manager.catalogue.watch()
+    assert await ids(manager) == ["one"]
+
+    async def looked_often():
+        return storage.generations > before + 10
+
+    before, checks = storage.generations, storage.checks
+    await until(looked_often)
+    assert storage.checks == checks
+
+    content, _ = await storage.read("one")
+    await storage.write("two", [content.replace(b'"one"', b'"two"')])  # by another process
+
+    async def is_listed():
+        return await ids(manager) == ["one", "two"] or await ids(manager) == ["two", "one"]
+
+    await until(is_listed)
+    await manager.aclose()
+
+
 async def test_while_another_process_makes_the_file_a_list_waits(tmp_path, path):
     path.parent.mkdir()
     lock = FileLock(path.with_name(f"{path.name}.lock"))
