@@ -90,8 +90,13 @@ class AvailableModels(ResponseModel):
 class CheckedModel(ResponseModel):
     """One model that a provider lists."""
 
-    available: bool = Field(description="False where it was asked and did not answer.")
-    latency_ms: float | None = Field(description="Until it answered; null where it was not asked.")
+    available: bool = Field(description="False where it did not answer, or is not there.")
+    asked: bool = Field(
+        description="Whether it has begun a reply; else it is only listed, or was looked up."
+    )
+    latency_ms: float | None = Field(
+        description="Until it began its reply, or was looked up; null without `probe`."
+    )
     problem: ModelProblem | None
 
 
@@ -122,7 +127,12 @@ class ModelCheck(ResponseModel):
                     "models": 1,
                     "problem": None,
                     "model_status": {
-                        "qwen3:14b": {"available": True, "latency_ms": None, "problem": None},
+                        "qwen3:14b": {
+                            "available": True,
+                            "asked": False,
+                            "latency_ms": None,
+                            "problem": None,
+                        },
                     },
                 },
                 "anthropic": {

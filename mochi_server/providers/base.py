@@ -52,6 +52,9 @@ __all__ = [
 
 T = TypeVar("T", bound=BaseModel)
 
+LIMIT_REACHED = "max_tokens or model output limit was reached"
+"""What OpenAI says, with status 400, of a model that has only begun to think within the limit."""
+
 ALWAYS_TAKEN = frozenset({"max_tokens", "extra"})
 """Options that every provider takes."""
 
@@ -212,12 +215,26 @@ class Provider(ABC):
     async def check(self) -> bool:
         """Return whether the provider answers now; never raise for one that does not."""
 
-    async def probe(self, name: str) -> None:
-        """Ask a model for the beginning of a reply, to know whether it can be used."""
-        request = ModelRequest(model=name, messages=[{"role": "user", "content": "Hi"}])
-        async with aclosing(self.stream(request)) as chunks:
-            async for _ in chunks:
-                return
+    async def probe(self, name: str) -> bool:
+        """Ask a model for one token, to know whether it can be used.
+
+        Returns:
+            Whether it was asked: a provider may look a model up instead that a reply would load.
+        """
+        request = ModelRequest(
+            model=name,
+            messages=[{"role": "user", "content": "Hi"}],
+            num_ctx=await self.loaded_window(name),  # another one would load it again
+            max_tokens=1,
+        )
+        try:
+            async with aclosing(self.stream(request)) as chunks:
+                async for _ in chunks:
+                    break
+        except ProviderError as error:
+            if LIMIT_REACHED not in error.message:
+                raise
+        return True
 
     async def problem(self) -> str | None:
         """Say in one line why there is no model, and what to do about it; None if there is one."""

@@ -58,9 +58,11 @@ class ModelAvailability:
     """One model that a provider lists."""
 
     available: bool = True
-    """False where it was asked and did not answer."""
+    """False where it did not answer, or is not there."""
+    asked: bool = False
+    """Whether it has begun a reply; else it is only listed, or was looked up."""
     latency_ms: float | None = None
-    """Until it began to reply; None where it was not asked."""
+    """Until it began to reply, or was looked up; None without a probe."""
     problem: JSONObject | None = None
 
 
@@ -172,7 +174,7 @@ class ProviderChecks:
             status.reachable, status.latency_ms = True, _milliseconds_since(began)
 
     async def check_models(self, limit: float = PROBE_SECONDS) -> StatusReport:
-        """Ask the providers, and every model for the beginning of a reply, within ``limit``."""
+        """Ask the providers, and every model for one token, within ``limit`` seconds."""
         report = await self.check_providers()
         models: dict[tuple[str, str], ModelAvailability] = {}
         questions: dict[tuple[str, str], Coroutine[Any, Any, None]] = {}
@@ -196,7 +198,7 @@ class ProviderChecks:
         provider, own_name = self._registry.resolve(name)
         async with slots:
             began = time.perf_counter()
-            await provider.probe(own_name)
+            status.asked = await provider.probe(own_name)
             status.latency_ms = _milliseconds_since(began)
 
 

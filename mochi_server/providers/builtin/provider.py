@@ -194,9 +194,10 @@ class LocalProvider(Provider):
         path, header = await self._find(name)
         return self._describe(name, path, header)
 
-    async def probe(self, name: str) -> None:
+    async def probe(self, name: str) -> bool:
         """Check that the model is there; a reply would load it."""
         await self.show_model(name)
+        return False
 
     async def load(
         self,

@@ -104,6 +104,7 @@ class OllamaProvider(Provider):
         """Answers of ``/api/show`` by digest; they never change."""
         self._digests: dict[str, str] = {}
         self._instructor: AsyncInstructorOllamaClient | None = None
+        self._probing = anyio.Lock()
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the models that can chat, by one request where the server's list tells enough."""
@@ -160,9 +161,17 @@ class OllamaProvider(Provider):
             )
         return model
 
-    async def probe(self, name: str) -> None:
-        """Ask Ollama for the model's description: a reply would load it, in another one's place."""
+    async def probe(self, name: str) -> bool:
+        """Ask a model that is loaded, or in the cloud; look up others.
+
+        A reply would load those, in another one's place. One is asked after the other: each may be
+        busy, and all of them share the server's memory.
+        """
         await self._show(name)
+        async with self._probing:
+            if await self.load_state(name) is not LoadState.LOADED:
+                return False
+            return await super().probe(name)
 
     async def _describe(self, name: str) -> ModelInfo:
         """Return what the list and the description tell together, as in the list of models."""

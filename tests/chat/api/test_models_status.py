@@ -78,7 +78,8 @@ async def test_each_model_is_listed_and_asked_where_that_is_wanted(api, ollama, 
     listed = [model["name"] for model in (await api.get("/models")).json()["models"]]
     unasked = (await api.client.get(f"{place}/check")).json()["providers"]["ollama"]
     assert unasked["model_status"] == {
-        name: {"available": True, "latency_ms": None, "problem": None} for name in listed
+        name: {"available": True, "asked": False, "latency_ms": None, "problem": None}
+        for name in listed
     }
     ollama.play_body(
         b'{"error": "model not found"}',

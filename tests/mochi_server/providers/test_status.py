@@ -218,14 +218,49 @@ async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of)
         "/v1/models",
         "/v1/chat/completions",
     ]
+    assert fake.bodies[1]["max_tokens"] == 1
     (one,) = good.values()
-    assert (one.available, one.problem) == (True, None)
+    assert (one.available, one.asked, one.problem) == (True, True, None)
     assert one.latency_ms > 0
     (one,) = bad.values()
     assert (one.available, one.latency_ms) == (False, None)
     assert "not for this key" in one.problem["message"]
     (one,) = silent.values()
     assert one.problem["message"] == "No answer within 3 s."
+
+
+async def test_a_model_that_has_only_begun_to_think_can_be_used(runtime_of):
+    words = (
+        "Could not finish the message because max_tokens or model output limit was reached. "
+        "Please try again with higher max_tokens."
+    )
+    async with running_fake() as fake:
+        vendor = OpenAICompatibleProvider("openai", api_key="k", base_url=fake.base_url)
+        fake.answers = [LISTED, error(400, message=words)]
+        report = await status_of_models(runtime_of(vendor))
+    (one,) = report.providers["openai"].model_status.values()
+    assert (one.available, one.asked, one.problem) == (True, True, None)
+
+
+async def test_models_of_ollama_are_asked_one_after_the_other_if_they_are_loaded(
+    runtime_of, ollama
+):
+    for name in ("one:latest", "two:latest"):
+        ollama.add_model(name, loaded=8192)
+    gate = asyncio.Event()
+    ollama.reply(["Well"], gate=gate)
+    ollama.reply(["Well"])
+    check = asyncio.create_task(status_of_models(runtime_of(provider("ollama", ollama.url))))
+    await ollama.requested(1)
+    assert len(ollama.chats) == 1
+    gate.set()
+    found = (await check).providers["ollama"].model_status
+    assert {name for name, model in found.items() if model.asked} == {"one:latest", "two:latest"}
+    assert all(model.available and model.latency_ms > 0 for model in found.values())
+    assert len(found) > 2
+    options = [chat["options"] for chat in ollama.chats]
+    assert [(each["num_predict"], each["num_ctx"]) for each in options] == [(1, 8192)] * 2
+    assert (ollama.loads, ollama.reloads) == (0, 0)
 
 
 async def test_a_vendor_that_has_answered_is_not_asked_again_for_a_minute(
