@@ -19,7 +19,7 @@ from chat.wires.vercel.routes import api as vercel
 
 from .api import api
 from .http import errors, page
-from .http.metrics import PATH as METRICS
+from .http.gate import METRICS_PATH
 from .http.metrics import metrics
 from .openapi import asset
 
@@ -67,7 +67,7 @@ def pages() -> list[URLPattern]:
 
 urlpatterns = [
     path("", root),
-    path(METRICS, metrics),
+    *([path(METRICS_PATH[1:], metrics)] if MOCHI.metrics else ()),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", agui.urls),

@@ -52,6 +52,9 @@ OPEN_PATHS = {
 }
 """Paths that need no token: they show nothing of a person's."""
 
+METRICS_PATH = "/metrics"
+"""Needs the token whatever the folder has that is served instead of the page."""
+
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
 TRACE_CONTEXT = (b"traceparent", b"tracestate")  # what trace a request is part of, as W3C has it
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
@@ -86,6 +89,7 @@ class Gate:
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
         self.public = public_folder(settings)
+        self.has_metrics = settings.metrics
         self.limits = BodyLimits.of(settings)
         share = settings.max_caller_share
         self.slots = {
@@ -186,7 +190,9 @@ class Gate:
         return path in OPEN_PATHS or path.startswith(f"/{PREFIX}") or self._is_public(path)
 
     def _is_public(self, path: str) -> bool:
-        return self.public is not None and self.public.find(path[1:]) is not None
+        if self.public is None or (self.has_metrics and path == METRICS_PATH):
+            return False
+        return self.public.find(path[1:]) is not None
 
     def _is_visit(self, scope: Scope, headers: Watched) -> bool:
         """Return whether a person follows a link to one of our pages, in a window of its own."""

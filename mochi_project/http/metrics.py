@@ -9,8 +9,6 @@ from mochi_server.errors import NotFound
 from ..runtime import get_runtime
 from .errors import error_response
 
-PATH = "metrics"
-
 
 async def metrics(request: HttpRequest) -> HttpResponse:
     """Answer with the metrics of all processes of this server."""

@@ -63,7 +63,12 @@ async def test_there_are_no_metrics_unless_they_are_switched_on(tmp_path: Path):
 
 async def test_metrics_need_the_token_where_there_is_one(tmp_path: Path):
     key = {"Authorization": "Bearer t0psecret"}
-    async with running_server(data_dir=tmp_path, metrics=True, api_token="t0psecret") as server:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "metrics").write_text("A file of the page, which needs no token.")
+    async with running_server(
+        data_dir=tmp_path, metrics=True, api_token="t0psecret", public_dir=page
+    ) as server:
         for headers in ({}, {"Authorization": "Bearer guessed"}):
             async with server.http.get(f"{server.url}/metrics", headers=headers) as response:
                 assert response.status == 401
