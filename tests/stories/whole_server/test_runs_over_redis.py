@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import itertools
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -128,6 +130,14 @@ class Pair:
                 status, _ = await self.two.post(f"/sessions/{session_id}/variants/none/select")
         assert status == 404  # there is no such variant
 
+    async def asked_at_two(self, session_id: str) -> str:
+        """Send a message to the second server; return what the model gets as the first one."""
+        self.ollama.reply(["Yes."])
+        status, answer = await self.two.post(f"/chat/{session_id}", {"message": "Again?"})
+        assert status == 200, answer
+        content: str = self.ollama.chats[-1]["messages"][0]["content"]
+        return content
+
     async def messages(self, session_id: str) -> list[dict[str, Any]]:
         status, session = await self.two.get(f"/sessions/{session_id}")
         assert status == 200, session
@@ -169,6 +179,7 @@ async def begin(pair: Pair, words: list[str] = WORDS) -> tuple[str, Reader, asyn
     return session_id, reader, reading
 
 
+@in_files_and_in_redis
 async def test_a_run_is_read_at_the_other_server_and_goes_on_while_it_is(pair: Pair) -> None:
     _, first, reading = await begin(pair)
     second = Reader()
@@ -198,6 +209,7 @@ async def test_a_run_is_read_at_the_other_server_and_goes_on_while_it_is(pair: P
     assert int(late.events[0].id or 0) > after
 
 
+@in_files_and_in_redis
 async def test_a_run_is_stopped_at_the_other_server(pair: Pair) -> None:
     session_id, first, reading = await begin(pair)
     second = Reader()
@@ -295,6 +307,46 @@ async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> 
     assert (question["content"], partial["interrupted"]) == ("Go.", True)
     assert first.text.startswith(partial["content"])
     assert [m["content"] for m in rest] == ["Go.", "Well."]
+
+
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_each_request_of_a_conversation_may_go_to_another_machine(pair: Pair) -> None:
+    servers = itertools.cycle([pair.one, pair.two])
+    session_id = await next(servers).new_session()
+    for number in range(4):
+        pair.ollama.reply([f"Answer {number}."])
+        status, answer = await next(servers).post(f"/chat/{session_id}", {"message": f"{number}?"})
+        assert (status, answer["message"]["content"]) == (200, f"Answer {number}.")
+    server = next(servers)
+    status, _ = await server.request("PATCH", f"/sessions/{session_id}", {"title": "Mine"})
+    assert status == 200
+    for server in (pair.one, pair.two):
+        _, listed = await server.get("/sessions")
+        assert [(s["session_id"], s["title"]) for s in listed["sessions"]] == [(session_id, "Mine")]
+        assert len(await pair.messages(session_id)) == 8
+    status, fork = await next(servers).post(f"/sessions/{session_id}/fork", {})
+    assert status == 201, fork
+    assert (await next(servers).request("DELETE", f"/sessions/{session_id}"))[0] == 204
+    assert (await next(servers).get(f"/sessions/{session_id}"))[0] == 404
+    assert (await next(servers).get(f"/sessions/{fork['session_id']}"))[0] == 200
+
+
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_a_file_is_at_the_machine_that_has_taken_it_unless_they_share_the_folder(
+    pair: Pair,
+) -> None:
+    session_id = await pair.one.new_session()
+    note = {"data": base64.b64encode(b"Buy milk.").decode(), "name": "note.txt"}
+    pair.ollama.reply(["Milk."])
+    body = {"message": "What?", "attachments": [note]}
+    status, answer = await pair.one.post(f"/chat/{session_id}", body)
+    assert status == 200, answer
+    assert await pair.asked_at_two(session_id) == (
+        "[Attachment: note.txt, text/plain. Its content is not here.]\n\nWhat?"
+    )
+    shared = pair.folder / "of another machine" / "attachments"
+    shared.symlink_to(pair.folder / "attachments")
+    assert "\nBuy milk.\n" in await pair.asked_at_two(session_id)
 
 
 async def test_turns_go_on_while_redis_is_away(pair: Pair) -> None:
