@@ -149,8 +149,11 @@ def _devices(spec: SandboxSpec) -> Iterator[str]:
     yield from ("--proc", "/proc")
     for name in _kernel_files():
         yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
-    # The first process is bubblewrap, which holds the standard output of the command.
-    yield from ("--tmpfs", "/proc/1", "--remount-ro", "/proc/1", "--remount-ro", "/proc")
+    # The first process is bubblewrap, which holds the standard output of the command; in the
+    # other folder is how much was typed at serial lines, for root alone.
+    for folder in ("/proc/1", *filter(os.path.exists, ["/proc/tty/driver"])):
+        yield from ("--tmpfs", folder, "--remount-ro", folder)
+    yield from ("--remount-ro", "/proc")
     yield from ("--dev", "/dev")
     yield from ("--size", str(DEVICES_MB * 1_000_000), "--perms", "1777", "--tmpfs", "/dev/shm")
     yield from ("--remount-ro", "/dev")

@@ -629,8 +629,9 @@ def change_a_setting_of_the_kernel(facts):
 @attempt()
 def read_what_only_root_may_know_of_the_kernel(facts):
     """Where things are in its memory helps to attack it; ``keys`` names those of the server."""
+    names = ["keys", "kpageflags", "pagetypeinfo", "slabinfo", "timer_list", "vmallocinfo"]
     known = []
-    for name in ("keys", "kpageflags", "pagetypeinfo", "slabinfo", "timer_list", "vmallocinfo"):
+    for name in [*names, "tty/driver/serial"]:
         try:
             known += [name] if Path("/proc", name).read_bytes() else []
         except OSError:
