@@ -6,6 +6,7 @@ import json
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -303,6 +304,7 @@ def test_every_field_of_an_event_is_documented_and_no_other(sample: events.Event
 # Routes
 
 
+@cache
 def operations() -> dict[str, dict[str, Any]]:
     return {
         f"{method.upper()} {path}": operation
