@@ -2,7 +2,8 @@
 
 A server that gets SIGTERM waits for open streams, and they wait for their turns: so the turns are
 stopped first, by a handler in front of the server's own. Turns then save what they have, send their
-last event and end; the server has nothing left to wait for.
+last event and end; the server has nothing left to wait for. With ``MOCHI_DRAIN_SECONDS`` they have
+time to finish before that: the process answers meanwhile, and says that it is not ready.
 
 An application that is mounted in another one leaves the process as it is. The other one says when
 it starts and ends (:meth:`Application.lifespan`); else it starts with its first request, and is
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -25,9 +27,10 @@ from django.conf import settings
 
 from mochi_project import use_own_settings
 from mochi_server import __version__
-from mochi_server.config import server_processes
+from mochi_server.config import MochiServerSettings, server_processes
 from mochi_server.core.files import raise_file_limit
 from mochi_server.core.logs import request_id
+from mochi_server.core.processes import ProcessFile
 from mochi_server.errors import McpNotInstalled, NotFound
 from mochi_server.mcp_server.http import PATH as MCP_PATH
 from mochi_server.mcp_server.http import McpEndpoint
@@ -63,6 +66,8 @@ from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 if TYPE_CHECKING:
     from mochi_server.observability.metrics import Metrics
 
+logger = logging.getLogger(__name__)
+
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
@@ -93,6 +98,7 @@ class Lifespan:
         self.runtime: Runtime | None = None
         self._mcp = mcp
         self._sockets = sockets
+        self._process: ProcessFile | None = None
         self._closing: asyncio.Task[None] | None = None
         self._previous: dict[int, Handler] = {}
 
@@ -120,7 +126,18 @@ class Lifespan:
         self.runtime.start()
         if (metrics := self.runtime.metrics) is not None:
             look_up_connections(metrics, self._sockets)
+        self._enter_processes(self.runtime.settings)
         return self.runtime
+
+    def _enter_processes(self, own: MochiServerSettings) -> None:
+        """Let ``doctor`` know that this process uses the data folder."""
+        if own.session_storage == "memory":
+            return
+        self._process = ProcessFile(own.processes_path, __version__)
+        try:
+            self._process.create()
+        except OSError as error:
+            logger.warning("doctor cannot know of this process: %s", error)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
@@ -158,6 +175,8 @@ class Lifespan:
             await self._mcp.aclose()
             await self._sockets.aclose()
             await runtime.aclose()
+            if self._process is not None:
+                self._process.remove()
             forget_runtime()
 
     def _handle_signals(self, runtime: Runtime) -> None:
@@ -165,7 +184,7 @@ class Lifespan:
             return  # Python delivers signals to the main thread only.
         loop = asyncio.get_running_loop()
 
-        def handle(number: int, frame: FrameType | None) -> None:
+        def end(number: int, frame: FrameType | None) -> None:
             loop.call_soon_threadsafe(runtime.stop)
             loop.call_soon_threadsafe(self._mcp.stop)
             loop.call_soon_threadsafe(self._sockets.stop)
@@ -175,6 +194,23 @@ class Lifespan:
             elif previous == signal.SIG_DFL:
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
+
+        async def drain(number: int, frame: FrameType | None) -> None:
+            await runtime.drain()
+            end(number, frame)
+
+        def begin_drain(number: int, frame: FrameType | None) -> None:
+            runtime.background.spawn(drain(number, frame), name="running turns before the end")
+
+        is_draining = False
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal is_draining
+            if number == signal.SIGTERM and runtime.settings.drain_seconds and not is_draining:
+                is_draining = True
+                loop.call_soon_threadsafe(begin_drain, number, frame)
+            else:  # Ctrl-C, or a second signal: nobody waits for turns
+                end(number, frame)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, handle)

@@ -486,3 +486,7 @@ class ShuttingDown(MochiError, code="SHUTTING_DOWN", status=503):
     """The server is stopping and takes no new turns."""
 
     template = "The server is shutting down."
+
+    def __init__(self, message: str | None = None) -> None:
+        """Say when another process, or the server after its restart, may answer."""
+        super().__init__(message, retry_after=3)

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from typing_extensions import Self
 
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
@@ -471,6 +472,15 @@ class Runtime:
                 "MOCHI_SANDBOX=process confines nothing: a model's commands can do what you can."
             )
 
+    async def drain(self) -> None:
+        """Refuse new turns, and wait until others have ended or wait for a person.
+
+        At most for ``drain_seconds``.
+        """
+        self.run_control.refuse_new()
+        with anyio.move_on_after(self.settings.drain_seconds):
+            await self.runs.wait_idle()
+
     def stop(self) -> None:
         """End turns and summaries and refuse new ones: the server is stopping."""
         self.run_control.stop_all()
@@ -486,7 +496,7 @@ class Runtime:
             ShuttingDown: the server is stopping.
             StorageError: the storage of the sessions does not answer.
         """
-        if self.runs.is_closed:
+        if self.runs.refuses_runs:
             raise ShuttingDown
         await self.storages["default"].generation()
 

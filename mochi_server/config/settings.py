@@ -232,6 +232,11 @@ class MochiServerSettings(BaseSettings):
     shutdown_seconds: float = Field(
         default=10, ge=0, description="Longest wait for running turns when the server stops."
     )
+    drain_seconds: float = Field(
+        default=0,
+        ge=0,
+        description="Time that running turns have to finish after SIGTERM, before they are ended.",
+    )
 
     # Ollama
     ollama_host: OllamaAddress = Field(
@@ -608,6 +613,11 @@ class MochiServerSettings(BaseSettings):
     def approved_tools_path(self) -> Path:
         """Absolute path of the hashes of the MCP tools that were approved."""
         return self.within_data(Path("approved_tools.json"))
+
+    @property
+    def processes_path(self) -> Path:
+        """Where each server process has a file while it lives."""
+        return self.state_path / "processes"
 
     @property
     def sessions_state_path(self) -> Path:

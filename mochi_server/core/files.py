@@ -104,22 +104,27 @@ def replace_file(
         OSError: The disk refused; the old content is still there.
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
-    make_folder(path.parent, private=private)
     old = None
     with contextlib.suppress(FileNotFoundError):
         old = None if new else path.lstat()
     if old is not None and not stat.S_ISREG(old.st_mode):
         old = None
+    mode = PRIVATE_FILE if private else 0o666
     try:
-        status = _write(temporary, parts, old, PRIVATE_FILE if private else 0o666)
+        try:
+            status = _write(temporary, parts, old, mode)
+        except FileNotFoundError:  # before a part was taken: the folder is not there
+            make_folder(path.parent, private=private)
+            status = _write(temporary, parts, old, mode)
         if new:
             _rename_unless_taken(temporary, path)
         else:
             temporary.replace(path)
         flush_folder(path.parent)
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        raise
     return status
 
 
@@ -131,6 +136,7 @@ def _rename_unless_taken(temporary: Path, path: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
     else:
+        temporary.unlink()
         return
     # A crash here leaves an empty file: such a disk allows nothing better.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -22,7 +22,7 @@ from .extensions import (
 from .findings import Check, Finding, Level, error
 from .models import MAX_SECONDS, check_providers, check_windows
 from .presets import check_presets
-from .server import check_machine, check_reach, check_redis, check_variables
+from .server import check_machine, check_processes, check_reach, check_redis, check_variables
 
 CHECKS = (
     Check(topic="server", run=check_machine),
@@ -43,6 +43,7 @@ CHECKS = (
     Check(topic="prompts", run=check_presets),
     Check(topic="sessions", run=check_sessions),
     Check(topic="several processes", run=check_redis),
+    Check(topic="several processes", run=check_processes),
 )
 
 CLOSE_SECONDS = 2.0

@@ -21,6 +21,7 @@ from ..config import (
 )
 from ..core.aio import in_daemon_thread
 from ..core.files import max_files
+from ..core.processes import processes_in
 from ..core.progress import counted
 from ..runtime import Runtime
 from ..server.startup import (
@@ -160,6 +161,26 @@ def files_finding(hard: int) -> Finding:
     if most >= FEW_FILES:
         return ok(text)
     return warning(text, "Raise the hard limit: ulimit -Hn, or LimitNOFILE= of systemd.")
+
+
+async def check_processes(runtime: Runtime) -> list[Finding]:
+    """Name the versions of the processes that use the data folder now."""
+    pids: dict[str, list[str]] = {}
+    for process in processes_in(runtime.settings.processes_path):
+        pids.setdefault(process.version, []).append(str(process.pid))
+    if not pids:
+        return [ok("No server uses the data folder now.")]
+    named = "; ".join(
+        f"mochi-server {version} (process {', '.join(pids[version])})" for version in sorted(pids)
+    )
+    if pids.keys() == {__version__}:
+        return [ok(f"The data folder is used by {named}.")]
+    return [
+        warning(
+            f"Different versions use the data folder: this is {__version__}, and now runs {named}.",
+            "For an upgrade that is all right; stop the processes of the old version soon.",
+        )
+    ]
 
 
 async def check_redis(runtime: Runtime) -> list[Finding]:

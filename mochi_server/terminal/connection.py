@@ -93,7 +93,7 @@ async def _own_server(
             finally:
                 await end_task(reader)
         finally:
-            await _end(process, settings.shutdown_seconds + STOP_SECONDS)
+            await _end(process, settings.drain_seconds + settings.shutdown_seconds + STOP_SECONDS)
 
 
 async def _address(process: asyncio.subprocess.Process, log: IO[bytes]) -> str:

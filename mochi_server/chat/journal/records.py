@@ -10,6 +10,9 @@ where it begins. A line that is a list is events:
 - ``{"event": type, "data": fields}``: any other event.
 
 A line that is an object is a note (:class:`Note`).
+
+During an upgrade, processes of two versions read each other's lines: fields, notes and kinds of
+events that are not known are passed over. New ones may be added; none may change its meaning.
 """
 
 from __future__ import annotations
@@ -126,11 +129,11 @@ class EventLine:
     entries: list[Any]
 
     def events(self, since: int = 0) -> Iterator[tuple[int, Event]]:
-        """Yield the events from a number on, each with its number."""
+        """Yield the events from a number on, each with its number; none of unknown kinds."""
         number = self.first
         for entry in self.entries:
             for event in _events_of(entry):
-                if number >= since:
+                if event is not None and number >= since:
                     yield number, event
                 number += 1
 
@@ -174,7 +177,8 @@ def decode(line: bytes) -> Line | None:
         if isinstance(value, list):
             return EventLine(value[0], value[1:])
         if "run" in value:
-            return RunHead(**value["run"])
+            head = value["run"]
+            return RunHead(**{name: head[name] for name in RunHead.__slots__ if name in head})
         return Note(value.pop("note"), value)
     except (json.JSONDecodeError, KeyError, TypeError, IndexError):
         return None
@@ -205,7 +209,8 @@ _CLASSES: Final[dict[str, Any]] = {
 }
 
 
-def _events_of(entry: Any) -> Iterator[Event]:  # noqa: ANN401 - JSON of our own making
+def _events_of(entry: Any) -> Iterator[Event | None]:  # noqa: ANN401 - JSON of our own making
+    """Yield the events of an entry; None for one that only a newer version knows."""
     if isinstance(entry, list):
         yield from map(ContentDelta, entry)
     elif "thinking" in entry:
@@ -215,4 +220,17 @@ def _events_of(entry: Any) -> Iterator[Event]:  # noqa: ANN401 - JSON of our own
         for text in entry["texts"]:
             yield _CLASSES[kind](text, name, call_id)
     else:
-        yield _CLASSES[entry["event"]](**entry["data"])
+        yield _event_of(entry)
+
+
+def _event_of(entry: JSONObject) -> Event | None:
+    cls, data = _CLASSES.get(str(entry.get("event"))), entry.get("data")
+    if cls is None or not isinstance(data, dict):
+        return None
+    try:
+        event: Event = cls(
+            **{each.name: data[each.name] for each in fields(cls) if each.name in data}
+        )
+    except TypeError:  # a field is missing
+        return None
+    return event

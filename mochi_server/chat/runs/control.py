@@ -335,6 +335,11 @@ class RunControl:
             await self._runs.forget_unwritten()
             await anyio.sleep(TEND_SECONDS)
 
+    def refuse_new(self) -> None:
+        """Let no run begin any more; runs that wait in queues end."""
+        self._runs.refuse_new()
+        self._queue.stop_all()
+
     def stop_all(self) -> None:
         """End all runs of this process and refuse new ones: the server is stopping."""
         if self._tending is not None:

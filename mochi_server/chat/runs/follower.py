@@ -143,9 +143,13 @@ def copy_lines(lines: Iterable[Line], log: RunLog) -> None:
     for line in lines:
         if isinstance(line, EventLine):
             events = list(line.events(log.end))
-            if events and events[0][0] != log.end:
-                log.jump(events[0][0])
-            log.extend([event for _, event in events])
+            if events and events[-1][0] == log.end + len(events) - 1:
+                log.extend([event for _, event in events])
+                continue
+            for number, event in events:  # with gaps: the numbers have jumped, or some are unknown
+                if number != log.end:
+                    log.jump(number)
+                log.append(event)
 
 
 def _state_in(lines: Iterable[Line]) -> str | None:

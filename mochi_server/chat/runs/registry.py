@@ -166,11 +166,26 @@ class RunRegistry:
         self.observers: list[RunObserver] = []
         """Are told what the runs of this process do, and how those end that it recovers."""
         recovery.observers = self.observers
+        self._is_draining = False
         self.on_parked: Callable[[str], None] | None = None
         """Called with the id of a run that this process has let go until a person decides."""
 
     def __len__(self) -> int:
         return len(self._running)
+
+    @property
+    def refuses_runs(self) -> bool:
+        """Whether no run can begin any more: the server is stopping."""
+        return self.is_closed or self._is_draining
+
+    def refuse_new(self) -> None:
+        """Let no run begin any more; those that go on may end."""
+        self._is_draining = True
+
+    async def wait_idle(self) -> None:
+        """Wait until each run has ended or waits for a person."""
+        while any(not one.run.is_waiting for one in self._running.values()):  # noqa: ASYNC110 - ends
+            await anyio.sleep(WATCH_SECONDS)
 
     def check_open(self) -> None:
         """Refuse new runs while the server stops, or has as many as it may have.
@@ -179,13 +194,13 @@ class RunRegistry:
             ShuttingDown: it stops.
             ServerBusy: it has too many.
         """
-        if self.is_closed:
+        if self.refuses_runs:
             raise ShuttingDown
         self._slots.check()
 
     def slot(self, run: Run | None = None) -> AbstractContextManager[None]:
         """Hold the slot of a run, of one that was queued for whom it was; see ``check_open``."""
-        if self.is_closed:
+        if self.refuses_runs:
             raise ShuttingDown
         return self._slots.slot(None if run is None else run.caller)
 
@@ -196,7 +211,7 @@ class RunRegistry:
             ShuttingDown: the server stops.
             ServerBusy: too many wait.
         """
-        if self.is_closed:
+        if self.refuses_runs:
             raise ShuttingDown
         run = queued.run
         self._queue_slots.take(run.caller)

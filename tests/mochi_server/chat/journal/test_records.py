@@ -50,6 +50,21 @@ def test_a_line_is_one_line():
     assert b"\n" not in encode_note(Note("end", {"code": "a\nb"}))
 
 
+def test_what_only_a_newer_version_knows_is_passed_over():
+    newer = encode_head(head("r")).replace(b'{"run":{', b'{"run":{"mood":"good",')
+    assert decode(newer) == head("r")
+
+    line = decode(
+        b'[5,["a"],{"event":"mood_change","data":{"mood":"good"}},'
+        b'{"event":"done","data":{"session_id":"s","mood":"good"}},{"mood":["good"]},["b"]]'
+    )
+    assert events_of([line]) == [
+        (5, ContentDelta("a")),
+        (7, protocol.Done(session_id="s")),
+        (9, ContentDelta("b")),
+    ]
+
+
 def test_heads_and_notes_are_read_back():
     full = RunHead(
         run_id="r",

@@ -1,0 +1,166 @@
+"""A server stops while others go on, perhaps of another version, on one data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.run_readers import RunReader
+from tests.support.server import Server, environment, run_command, running_server
+
+SECONDS = 60
+OTHER = "9.8.7"
+AS_ANOTHER_VERSION = (
+    "import mochi_server, sys; "
+    f"mochi_server.__version__ = {OTHER!r}; "
+    "from mochi_server.__main__ import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
+
+
+class Talk:
+    """A run at one server that ends when the gate opens, and its reader."""
+
+    def __init__(self, ollama: FakeOllama) -> None:
+        self.gate = asyncio.Event()
+        self._ollama = ollama
+
+    async def begin(self, server: Server) -> RunReader:
+        self._ollama.reply(["Once", " upon", " a time"], pause_after=2, gate=self.gate)
+        self.reader = RunReader(await server.new_session())
+        self.reading = asyncio.ensure_future(self.reader.send(server, "Go on."))
+        await self.reader.said.wait()
+        return self.reader
+
+
+@asynccontextmanager
+async def two_servers(folder: Path, ollama: FakeOllama) -> AsyncIterator[tuple[Server, Server]]:
+    """The second one says that it is of another version."""
+    command = ("-c", AS_ANOTHER_VERSION, "--port", "0")
+    async with (
+        running_server(data_dir=folder, ollama=ollama) as one,
+        running_server(data_dir=folder, ollama=ollama, command=command) as other,
+    ):
+        yield one, other
+
+
+async def status_of(server: Server, path: str) -> int | None:
+    """The status of an answer; None where nobody listens."""
+    try:
+        return (await server.get(path))[0]
+    except aiohttp.ClientConnectionError:
+        return None
+
+
+async def until_status(server: Server, path: str, status: int) -> None:
+    with anyio.fail_after(SECONDS):
+        while await status_of(server, path) != status:  # noqa: ASYNC110 - nobody tells us
+            await anyio.sleep(0.02)
+
+
+async def test_running_turns_finish_while_the_server_is_not_ready_any_more(
+    tmp_path: Path, ollama: FakeOllama
+):
+    async with running_server(data_dir=tmp_path, ollama=ollama, drain_seconds=60) as server:
+        talk = Talk(ollama)
+        reader = await talk.begin(server)
+        other = await server.new_session()
+        server.process.send_signal(signal.SIGTERM)
+
+        await until_status(server, "/health/ready", 503)
+        assert await status_of(server, "/health/live") == 200
+        async with server.http.post(
+            f"{server.api}/chat/{other}", json={"message": "Too late."}
+        ) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "3")
+            assert (await answer.json())["error"]["code"] == "SHUTTING_DOWN"
+
+        talk.gate.set()
+        with anyio.fail_after(SECONDS):
+            await talk.reading
+            assert await server.process.wait() == 0
+        reader.check_whole()
+        assert reader.text == "Once upon a time"
+        assert reader.kinds[-2:] == ["message_complete", "done"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_turns_at_once(
+    tmp_path: Path, ollama: FakeOllama, number: signal.Signals
+):
+    async with running_server(data_dir=tmp_path, ollama=ollama, drain_seconds=600) as server:
+        talk = Talk(ollama)
+        reader = await talk.begin(server)
+        server.process.send_signal(signal.SIGTERM)
+        await until_status(server, "/health/ready", 503)
+        assert await server.stop(number) in {0, 128 + number, -number}
+        with anyio.fail_after(SECONDS):
+            await talk.reading
+        assert reader.kinds[-2:] == ["error", "done"]
+        assert reader.events[-2].data["code"] == "SHUTTING_DOWN"
+        assert reader.text == "Once upon"
+
+
+async def test_turns_that_take_longer_are_ended_and_kept(tmp_path: Path, ollama: FakeOllama):
+    async with running_server(data_dir=tmp_path, ollama=ollama, drain_seconds=0.5) as server:
+        talk = Talk(ollama)
+        reader = await talk.begin(server)
+        assert await server.stop() == 0
+        with anyio.fail_after(SECONDS):
+            await talk.reading
+        assert reader.kinds[-2:] == ["error", "done"]
+        stored = json.loads((tmp_path / "chat_sessions" / f"{reader.session_id}.json").read_bytes())
+        assert stored["messages"][-1]["content"] == "Once upon"
+
+
+async def test_a_reader_goes_on_at_another_process_when_its_own_stops(
+    tmp_path: Path, ollama: FakeOllama
+):
+    async with two_servers(tmp_path, ollama) as (one, other):
+        talk = Talk(ollama)
+        reader = await talk.begin(one)
+        along = RunReader(reader.session_id, reader.run_id)
+        reading = asyncio.ensure_future(along.go_on(other))
+        with anyio.fail_after(SECONDS):
+            await along.said.wait()
+            assert await other.stop() == 0
+            assert await reading == 200
+            assert "done" not in along.kinds  # the run goes on: a browser connects again
+            talk.gate.set()
+            await along.go_on(one)
+            await talk.reading
+        along.check_whole()
+        assert along.text == reader.text == "Once upon a time"
+
+
+async def test_doctor_names_the_versions_of_the_processes(tmp_path: Path, ollama: FakeOllama):
+    async def findings() -> list[Any]:
+        values = environment(data_dir=tmp_path, ollama_host=ollama.url, models_dir=tmp_path / "m")
+        ended = await run_command("doctor", "--json", cwd=tmp_path, env=values)
+        report = json.loads(ended.out)
+        return [
+            (each["level"], each["text"])
+            for each in report["findings"]
+            if each["topic"] == "several processes"
+        ]
+
+    async with two_servers(tmp_path, ollama) as (one, other):
+        level, text = (await findings())[-1]
+        assert level == "warning"
+        assert f"mochi-server {OTHER} (process {other.pid})" in text
+        assert f"(process {one.pid})" in text
+        other.process.kill()
+        await other.process.wait()
+        level, text = (await findings())[-1]
+        assert (level, OTHER in text, str(one.pid) in text) == ("ok", False, True)
+    assert (await findings())[-1] == ("ok", "No server uses the data folder now.")
