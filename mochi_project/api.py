@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from django.http import HttpRequest
-from ninja import NinjaAPI
+from ninja import NinjaAPI, Query
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 from pydantic import Field
@@ -21,7 +21,7 @@ from chat.api.models import router as models_router
 from chat.api.runs import router as runs_router
 from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
-from mochi_server.errors import JSONObject, ShuttingDown, StorageError
+from mochi_server.errors import InvalidRequest, JSONObject, ShuttingDown, StorageError
 from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
 from prompts_app.presets import router as presets_router
@@ -38,13 +38,14 @@ from .http.errors import install
 from .http.json import ORJSONParser, ORJSONRenderer
 from .openapi import OfflineSwagger, complete, documented
 from .runtime import get_runtime
-from .schemas import ResponseModel
+from .schemas import Cursor, NextCursor, ResponseModel, Timestamp
 
 DESCRIPTION = """\
 Conversations with language models that run on your own machine.
 
-Every error is `{"error": {"code", "message", "details"}}`. With `MOCHI_API_TOKEN` set, every route
-but `/health` and this page asks for `Authorization: Bearer <token>`; the button Authorize sends it.
+Every error is `{"error": {"code", "message", "details"}}`. With `MOCHI_API_TOKEN` set, or a token
+made by `mochi-server token add`, every route but `/health` and this page asks for
+`Authorization: Bearer <token>`; the button Authorize sends it.
 """
 
 
@@ -197,6 +198,46 @@ async def check_ready(request: HttpRequest) -> HealthState:
     """
     await get_runtime().check_ready()
     return HealthState(status="ok")
+
+
+class AuditEntry(ResponseModel):
+    """What somebody has decided or changed."""
+
+    time: Timestamp
+    who: str = Field(
+        description="Name of the token, or `token` (`MOCHI_API_TOKEN`), `loopback` (no token is "
+        "demanded), `mcp`, `library`, `command`.",
+        examples=["alice"],
+    )
+    address: str | None = Field(description="Of the client.", examples=["127.0.0.1"])
+    request_id: str | None = Field(examples=["5a1f0c9b7d3e2468"])
+    action: str = Field(examples=["delete session"])
+    target: JSONObject = Field(examples=[{"session_id": "a1b2c3d4e5"}])
+    outcome: Literal["done", "refused", "failed"] = Field(examples=["done"])
+
+
+class AuditEntries(ResponseModel):
+    """Entries, the latest first."""
+
+    entries: list[AuditEntry]
+    next_cursor: NextCursor
+
+
+@api.get(
+    "/audit",
+    response=AuditEntries,
+    tags=["audit"],
+    summary="List what was decided and changed, and by whom",
+    openapi_extra=documented(InvalidRequest, StorageError),
+)
+async def read_audit_log(
+    request: HttpRequest,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most entries.")] = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """The latest first. Nothing is listed where `MOCHI_AUDIT_LOG` is off."""
+    page = await get_runtime().audit.page(limit, cursor)
+    return {"entries": page.entries, "next_cursor": page.next_cursor}
 
 
 api.add_router("/models", models_router, tags=["models"])

@@ -65,7 +65,7 @@ def check_processes(**_: object) -> list[CheckMessage]:
 def check_exposure(**_: object) -> list[CheckMessage]:
     """``mochi.W002``: nobody can use a public server without a token."""
     mochi: MochiServerSettings = settings.MOCHI
-    if mochi.api_token is not None or not is_public(mochi.host):
+    if mochi.demands_token or not is_public(mochi.host):
         return []
     text = f"The server listens on {mochi.host}, and MOCHI_API_TOKEN is not set."
     hint = "Set MOCHI_API_TOKEN, or listen on 127.0.0.1."

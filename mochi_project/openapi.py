@@ -42,6 +42,7 @@ ErrorTypes = tuple[type[MochiError], ...]
 
 _EVERYWHERE: ErrorTypes = (
     errors.Unauthorized,
+    errors.Forbidden,
     errors.OriginNotAllowed,
     errors.HostNotAllowed,
     errors.InternalError,
@@ -105,6 +106,7 @@ _SAMPLES: dict[str, Any] = {
     "index": 3,
     "host": "http://localhost:11434",
     "provider": "openai",
+    "right": "tools",
     "reason": "No space left on device",
     "name": "intro.md",
     "media_type": "image/png",

@@ -465,9 +465,15 @@ class HostNotAllowed(MochiError, code="HOST_NOT_ALLOWED", status=403):
 
 
 class Unauthorized(MochiError, code="UNAUTHORIZED", status=401):
-    """MOCHI_API_TOKEN is set, and the request does not carry it."""
+    """A token is demanded, and the request carries none that is accepted."""
 
     template = "A valid 'Authorization: Bearer' token is required."
+
+
+class Forbidden(MochiError, code="FORBIDDEN", status=403):
+    """The request's token lacks a right."""
+
+    template = "The token of this request lacks the right {right!r}."
 
 
 class MethodNotAllowed(MochiError, code="METHOD_NOT_ALLOWED", status=405):

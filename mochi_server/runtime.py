@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -47,6 +48,7 @@ from .config import (
 )
 from .config.installation import install_command
 from .core.aio import BackgroundTasks
+from .core.audit import AuditLog
 from .errors import ShuttingDown, StorageError
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
@@ -251,6 +253,7 @@ class Runtime:
             tools=self.tools,
             agents=agents,
             resume=self._resume,
+            audit=self.audit,
         )
         self.chat = ChatService(
             sessions=self.sessions,
@@ -301,6 +304,11 @@ class Runtime:
             tools=self.tools,
             agents=agents,
         )
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """Who has decided and changed what."""
+        return AuditLog(self.settings.audit_path, self.settings.audit_lock_path)
 
     async def __aenter__(self) -> Self:
         return self
@@ -430,7 +438,7 @@ class Runtime:
     async def _reach_sessions(self) -> None:
         """Use the storage once: a database makes its tables, or logs why it cannot be used."""
         with suppress(StorageError):
-            await self._storages["default"].generation()
+            await self.storages["default"].generation()
 
     def observe(self, version: str) -> None:
         """Start metrics and traces, as far as they are wanted; each is an extra.

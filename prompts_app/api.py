@@ -12,6 +12,7 @@ from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import PromptArguments
 from mochi_server.chat.confirmations.display import shown_text
+from mochi_server.core.audit import add_details
 from mochi_server.errors import (
     InvalidRequest,
     McpServerFailed,
@@ -110,6 +111,7 @@ async def read_prompt(
 )
 async def create_prompt(request: HttpRequest, payload: PromptCreate) -> PromptCreate:
     """Never replaces a file."""
+    add_details(filename=payload.filename)
     await get_runtime().prompts.create(payload.filename, payload.content)
     return payload
 

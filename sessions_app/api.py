@@ -33,7 +33,15 @@ from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ConversationSummary
 
-from .changes import agents_of, apply_patch, prompt_text, tools_of
+from .changes import (
+    NO_CALLS,
+    agents_of,
+    apply_patch,
+    calls_of,
+    check_calls,
+    prompt_text,
+    tools_of,
+)
 from .schemas import (
     ARCHIVED,
     MAX_TAGS,
@@ -146,6 +154,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
     tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
+    check_calls(NO_CALLS, calls_of(tools, agents))
     await runtime.models.show_model(payload.model)
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
@@ -206,7 +215,13 @@ async def patch_session(
     if payload.summary_model is not None:
         await runtime.summaries.models.check(payload.summary_model)
     async with runtime.sessions.edit(session_id) as session:
-        apply_patch(session.metadata, payload)
+        has_other_calls = apply_patch(session.metadata, payload)
+    if has_other_calls:
+        settings = session.metadata.tool_settings
+        policy = None if settings is None else settings.model_dump(mode="json")["execution_policy"]
+        await runtime.audit.record(
+            "change tools of session", session_id=session_id, execution_policy=policy
+        )
     changed_tools = "tool_settings" in payload.model_fields_set
     return await head_with_warnings(session) if changed_tools else head_of(session)
 

@@ -14,6 +14,7 @@ from mochi_project.openapi import NOT_FRAMED, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor
 from mochi_server.chat.confirmations.display import shown_text
+from mochi_server.core.audit import add_details
 from mochi_server.errors import (
     InvalidRequest,
     McpChangeNotAllowed,
@@ -110,6 +111,7 @@ async def read_mcp_health(request: HttpRequest) -> dict[str, Any]:
 async def add_mcp_server(request: HttpRequest, payload: McpServerAdd) -> dict[str, Any]:
     """It can be used at once. `/api/mcp/add` is the same."""
     check_may_start_programs(request)
+    add_details(name=payload.name)
     await get_runtime().mcp.add(payload.name, payload.config)
     return await _line_of(payload.name)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
@@ -76,7 +75,7 @@ class DecisionBody(BaseModel):
 
     def as_options(self) -> dict[str, Any]:
         """Return what ``ConfirmationInbox.decide`` takes."""
-        return {**self.model_dump(include=set(DecisionBody.model_fields)), "decided_by": decider()}
+        return self.model_dump(include=set(DecisionBody.model_fields))
 
 
 class DecideRequest(DecisionBody):
@@ -156,7 +155,8 @@ class DecisionOnRecord(ResponseModel):
     code: str | None = Field(default=None, description="Only when nobody decided.")
     decided_by: str | None = Field(
         default=None,
-        description="`token`, `loopback`, `mcp`, `library` or `policy`; absent if nobody decided.",
+        description="Name of a token, or `token`, `loopback`, `mcp`, `library` or `policy`; "
+        "absent if nobody decided.",
         examples=["loopback"],
     )
     decided_at: Timestamp | None = None
@@ -210,11 +210,6 @@ class RuleList(ResponseModel):
     problems: list[str] = Field(
         description="Why rules cannot be read; every call is asked about then.", examples=[[]]
     )
-
-
-def decider() -> str:
-    """Return who decides by a request: who has the token, or who is on this machine."""
-    return "loopback" if settings.MOCHI.api_token is None else "token"
 
 
 @router.get(

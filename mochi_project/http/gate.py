@@ -12,14 +12,18 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes
 
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
+from mochi_server.core.caller import LOOPBACK as NO_TOKEN
+from mochi_server.core.caller import SETTING, Caller, serve
 from mochi_server.core.logs import begin_request, request_id
-from mochi_server.core.slots import Slots, set_caller
+from mochi_server.core.slots import Slots
+from mochi_server.core.tokens import AccessTokenFile
 from mochi_server.errors import MochiError, ServerBusy
 
 from ..openapi import ASSETS
@@ -62,6 +66,9 @@ NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess
 TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
 """What a protocol that a client of a socket offers begins with, if the token follows it."""
 
+NOBODY = Caller(name="nobody", rights=frozenset(), owner="")
+"""Who asks without a token where one is demanded: for open paths alone."""
+
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
@@ -88,6 +95,8 @@ class Gate:
         self.origins = frozenset(filter(None, map(origin_key, settings.cors_origins)))
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
+        self.tokens = AccessTokenFile(settings.tokens_path, settings.token_use_path)
+        self.owners = settings.session_owners
         self.public = public_folder(settings)
         self.has_metrics = settings.metrics
         self.limits = BodyLimits.of(settings)
@@ -103,10 +112,10 @@ class Gate:
             return
         headers = watched(scope["headers"])
         begin_request(headers.get(REQUEST_ID), _trace_context(headers))
+        serve(replace(NOBODY, address=_address_of(scope)))
         error = self.problem(scope, headers)
         with ExitStack() as stack:
             if error is None:
-                set_caller(caller_of(scope))
                 error = self._take_slot(scope, stack)
             if error is None:
                 await self.app(scope, receive, send)
@@ -130,7 +139,7 @@ class Gate:
             self._host_problem(scope, headers)
             or self._origin_problem(scope, headers)
             or self._site_problem(scope, headers)
-            or self._token_problem(scope, headers)
+            or self._caller_problem(scope, headers)
             or self._size_problem(scope, headers)
             or _query_problem(scope)
         )
@@ -177,13 +186,25 @@ class Gate:
             details={"sec_fetch_site": _text(site)},
         )
 
-    def _token_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
-        if self.token is None or self._is_open(inner_path(scope) or "/"):
+    def _caller_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
+        """Find out who asks, and set it for the rest of the request."""
+        address = _address_of(scope)
+        tokens = _tokens(scope, headers)
+        if self.token is not None and any(
+            hmac.compare_digest(token, self.token) for token in tokens
+        ):
+            serve(Caller(name=SETTING, address=address))
+            return None
+        if tokens and (token := self.tokens.find(tokens)) is not None:
+            serve(self.tokens.caller(token, address=address, owns=self.owners))
+            return None
+        if self.token is None and not self.tokens.is_demanding:
+            serve(Caller(name=NO_TOKEN, address=address))
+            return None
+        if self._is_open(inner_path(scope) or "/"):
             return None
         if self._is_preflight(scope, headers):
             return None  # a browser sends it without the token
-        if any(hmac.compare_digest(token, self.token) for token in _tokens(scope, headers)):
-            return None
         return errors.Unauthorized()
 
     def _is_open(self, path: str) -> bool:
@@ -313,13 +334,10 @@ def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     return tokens
 
 
-def caller_of(scope: Scope) -> str:
-    """Return for whom a request is, where bounds are shared: the address of its client.
-
-    Behind a proxy all clients have one, unless the server is told of theirs.
-    """
-    client = scope.get("client")
-    return f"address:{client[0]}" if client else ""
+def _address_of(scope: Scope) -> str | None:
+    """Return the address of the client: a proxy's, unless the server is told of those behind it."""
+    client: tuple[str, int] | None = scope.get("client")
+    return client[0] if client else None
 
 
 def _query_problem(scope: Scope) -> MochiError | None:

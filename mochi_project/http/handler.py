@@ -25,13 +25,17 @@ from django.urls import set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse, drop_connection
+from mochi_project.runtime import get_runtime
 from mochi_server import errors
 from mochi_server.core.aio import in_thread
+from mochi_server.core.audit import Outcome, begin_details, details
+from mochi_server.core.caller import current_caller
 from mochi_server.core.logs import request_id, set_log_ids
 
 from .body_limits import UPLOADS, BodyLimits
-from .errors import error_response
+from .errors import error_response, shape_path_of
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send, inner_path
+from .rights import access_of, check_right
 
 logger = logging.getLogger("django.request")
 
@@ -301,6 +305,8 @@ def forget_cancellation() -> None:
         task.uncancel()
 
 
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
 GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 
@@ -320,6 +326,8 @@ def plain_http(get_response: GetResponse) -> GetResponse:
             request.path_info = request.path_info.rstrip("/") or "/"
         response = await get_response(request)
         request.method = method
+        if method not in _READING:
+            await _write_to_audit_log(request, response.status_code)
         if isinstance(response, HttpResponseNotAllowed):
             response = _not_allowed(request, response)
         if method == "HEAD" and isinstance(response, StreamingHttpResponse):
@@ -332,15 +340,34 @@ def plain_http(get_response: GetResponse) -> GetResponse:
                 response["Content-Length"] = str(len(response.content))
         return response
 
-    middleware.process_view = _name_in_log  # type: ignore[attr-defined] # a hook of Django's
+    middleware.process_view = _before_view  # type: ignore[attr-defined] # a hook of Django's
     return middleware
 
 
-async def _name_in_log(
+async def _before_view(
     request: HttpRequest, view: object, arguments: object, named: Mapping[str, str]
-) -> None:
-    del request, view, arguments
+) -> HttpResponse | None:
+    """Refuse what the caller has no right to; tell the log what the request is about."""
+    del view, arguments
     set_log_ids(named.get("session_id"), named.get("run_id"))
+    begin_details()
+    if current_caller().is_confined:
+        try:
+            check_right(request)
+        except errors.Forbidden as error:
+            return error_response(error, shape_path_of(request))
+    return None
+
+
+async def _write_to_audit_log(request: HttpRequest, status: int) -> None:
+    if (action := access_of(request).action) is None or request.resolver_match is None:
+        return
+    outcome: Outcome = "done"
+    if status >= HTTPStatus.BAD_REQUEST:
+        is_refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
+        outcome = "refused" if is_refused else "failed"
+    target = {**request.resolver_match.kwargs, **details()}
+    await get_runtime().audit.record(action, outcome, **target)
 
 
 def _not_allowed(request: HttpRequest, response: HttpResponseNotAllowed) -> HttpResponse:

@@ -14,6 +14,7 @@ from itertools import zip_longest
 import orjson
 
 from ..core.aio import in_thread_if, yield_to_loop
+from ..core.caller import current_caller
 from ..errors import JSONObject, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ..sessions import ChatSession, SessionManager
@@ -66,6 +67,8 @@ async def recognise(
     own, wanted = await in_thread_if(is_long, _all_said, history, functions)
     first = next((each for each in (*history, *new) if isinstance(each, UserMessage)), None)
     begin = orjson.dumps([system, None if first is None else _of_user(first)])
+    if (owner := current_caller().owner) is not None:  # others may begin in the same way
+        begin += owner.encode()
     for number in range(MOST_ALIKE):
         session_id = hashlib.sha256(b"%d %b" % (number, begin)).hexdigest()[:10]
         if session_id in in_use:

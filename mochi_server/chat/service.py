@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import TypedDict, Unpack
 
+from ..core.caller import current_caller, may_see
 from ..core.ids import new_run_id
 from ..errors import (
     ConfirmationUnavailable,
+    Forbidden,
     InvalidRequest,
     JSONObject,
     MochiError,
@@ -158,6 +160,7 @@ class ChatService:
             ProviderUnreachable, ProviderError, ShuttingDown, ServerBusy, StorageError.
             ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
+            Forbidden: there are tools, and the caller lacks the right to them.
             InvalidRequest: a new message is the result of no call that waits for one; or a call is
                 demanded, and there are no tools.
         """
@@ -182,6 +185,7 @@ class ChatService:
                 log_failure(session_id, run_id, named, error)
                 raise
             tools = await self.offered(setup, selected)
+            _check_right(tools)
             if tools or client_tools:
                 chosen.check_tools()
             elif must_call:
@@ -221,6 +225,7 @@ class ChatService:
                 response_format=None if response_format is None else response_format.as_stored(),
                 continues=continues,
                 is_temporary=self.is_temporary,
+                owner=session.metadata.owner,
             )
             run = queued or self.runs.new(head)
             if queued is not None:
@@ -313,6 +318,7 @@ class ChatService:
             policies=self.inbox.policies,
             run_id=run.run_id,
             session_id=session.session_id,
+            owner=run.head.owner,
             timeout=self.confirmation_timeout if seconds is None else seconds,
             wait=run.head.wait,
             earlier=earlier,
@@ -426,6 +432,7 @@ class ChatService:
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         pending = await self.inbox.store.pending(session_id=session_id)
+        pending = [each for each in pending if may_see(each.owner)]
         return [confirmation.payload() for confirmation in pending]
 
 
@@ -440,6 +447,17 @@ def _check_questions(
     system = setup.system_message(system_of(session))
     for question in questions:
         model.check_length(system, question)
+
+
+def _check_right(tools: Mapping[str, Tool]) -> None:
+    """Refuse a turn with tools to those who have no right to them: without, it would be another.
+
+    Raises:
+        Forbidden: the caller lacks the right ``tools``.
+    """
+    if tools and "tools" not in current_caller().rights:
+        text = "This turn has tools, and the token of this request lacks the right 'tools'."
+        raise Forbidden(text, details={"right": "tools"})
 
 
 def function_name(tool: JSONObject) -> str:

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from ..constants import DURATION
 from ..core.logs import LogFormat
+from ..core.tokens import TOKENS
 
 _NETLOC = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """A network location whose port, if any, is a number. The standard library's error for another port
@@ -303,6 +304,13 @@ class MochiServerSettings(BaseSettings):
     api_token: Token = Field(
         default=None,
         description="Bearer token that every route but health and the documentation asks for.",
+    )
+    session_owners: bool = Field(
+        default=False,
+        description="Whether others do not see the sessions that a token has made.",
+    )
+    audit_log: bool = Field(
+        default=True, description="Whether decisions and changes are written to `audit.jsonl`."
     )
     cors_origins: Origins = Field(
         default=[], description="Origins of web pages that may use the server, comma-separated."
@@ -584,6 +592,33 @@ class MochiServerSettings(BaseSettings):
     def policies_path(self) -> Path:
         """Absolute path of the rules that decide about tool calls, which people may edit."""
         return self.within_data(Path("policies.json"))
+
+    @property
+    def tokens_path(self) -> Path:
+        """Absolute path of the hashes of tokens, which people may read."""
+        return self.within_data(Path(TOKENS))
+
+    @property
+    def token_use_path(self) -> Path:
+        """Absolute folder of files whose times say when tokens were used last."""
+        return self.state_path / "tokens"
+
+    @property
+    def audit_path(self) -> Path | None:
+        """Absolute path of the audit log; None where none is written."""
+        if not self.audit_log or self.session_storage == "memory":
+            return None
+        return self.within_data(Path("audit.jsonl"))
+
+    @property
+    def audit_lock_path(self) -> Path:
+        """Absolute path of the file that processes lock to write the audit log."""
+        return self.state_path / "audit.lock"
+
+    @property
+    def demands_token(self) -> bool:
+        """Whether requests need a token."""
+        return self.api_token is not None or os.path.lexists(self.tokens_path)
 
     @property
     def attachments_path(self) -> Path:

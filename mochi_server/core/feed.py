@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
+from .caller import current_caller
+
 MOST_UNREAD = 1000
 """Changes that wait for a reader; one that has more to read is ended."""
 
@@ -28,10 +30,15 @@ class FeedReader(Generic[T]):
         self._ended = False
         self._poked = False
         self._changed = asyncio.Event()
+        self._caller = current_caller()
 
     def add(self, change: T) -> bool:
-        """Add a change; return False if the reader has too many to read, or wants no more."""
-        if self._ended or len(self._unread) >= MOST_UNREAD:
+        """Add a change.
+
+        Returns:
+            False if the reader has too many to read, wants no more, or may not read any more.
+        """
+        if self._ended or len(self._unread) >= MOST_UNREAD or not self._caller.is_valid():
             return False
         self._last += 1
         self._unread.append((self._last, change))

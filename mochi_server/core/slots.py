@@ -8,24 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from ..errors import ServerBusy
+from .caller import current_caller
 
 RETRY_SECONDS = 1
 """After which a refused caller may try again."""
-
-_caller: ContextVar[str] = ContextVar("mochi_caller", default="")
-
-
-def set_caller(caller: str) -> None:
-    """Set for whom this task, and those that it starts, work: a token, or an address."""
-    _caller.set(caller)
-
-
-def current_caller() -> str:
-    """Return for whom this task works; empty if it is for the process itself."""
-    return _caller.get()
 
 
 class Slots:
@@ -45,46 +33,46 @@ class Slots:
         self._held: Counter[str] = Counter()
         self._count = 0
 
-    def check(self, caller: str | None = None) -> None:
-        """Make sure that a caller, by default the current one, may have another slot.
+    def check(self, holder: str | None = None) -> None:
+        """Make sure that a holder, by default the one of the current caller, may have another slot.
 
         Raises:
             ServerBusy: it may not.
         """
         if self._count >= self._most:
             raise self._refusal(f"This server has {self._count} {self._name}", self._most)
-        caller = current_caller() if caller is None else caller
-        if caller and self._held[caller] >= self._most_of_one:
+        holder = current_caller().holder if holder is None else holder
+        if holder and self._held[holder] >= self._most_of_one:
             raise self._refusal(
-                f"This token or address has {self._held[caller]} {self._name}", self._most_of_one
+                f"This token or address has {self._held[holder]} {self._name}", self._most_of_one
             )
 
     @contextmanager
-    def slot(self, caller: str | None = None) -> Iterator[None]:
-        """Hold a slot for a caller, by default for the current one.
+    def slot(self, holder: str | None = None) -> Iterator[None]:
+        """Hold a slot, by default for the holder of the current caller.
 
         Raises:
             ServerBusy: none is free for it.
         """
-        caller = current_caller() if caller is None else caller
-        self.take(caller)
+        holder = current_caller().holder if holder is None else holder
+        self.take(holder)
         try:
             yield
         finally:
-            self.release(caller)
+            self.release(holder)
 
-    def take(self, caller: str) -> None:
+    def take(self, holder: str) -> None:
         """Take a slot, which must be released; see ``slot``."""
-        self.check(caller)
+        self.check(holder)
         self._count += 1
-        self._held[caller] += 1
+        self._held[holder] += 1
 
-    def release(self, caller: str) -> None:
-        """Release a slot that was taken for a caller."""
+    def release(self, holder: str) -> None:
+        """Release a slot that was taken for a holder."""
         self._count -= 1
-        self._held[caller] -= 1
-        if not self._held[caller]:
-            del self._held[caller]
+        self._held[holder] -= 1
+        if not self._held[holder]:
+            del self._held[holder]
 
     def _refusal(self, begin: str, limit: int) -> ServerBusy:
         return ServerBusy(

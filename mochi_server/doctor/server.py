@@ -72,9 +72,9 @@ def reach_findings(settings: MochiServerSettings) -> Iterator[Finding]:
 def _address(settings: MochiServerSettings) -> Finding:
     text = f"The server listens on {settings.host}"
     if not is_public(settings.host):
-        token = "asks for a token" if settings.api_token is not None else "asks for no token"
+        token = "asks for a token" if settings.demands_token else "asks for no token"
         return ok(f"{text}: programs of this machine alone reach it; it {token}.")
-    if settings.api_token is None:
+    if not settings.demands_token:
         return warning(
             f"{text}, and MOCHI_API_TOKEN is not set: whoever reaches it can read every session "
             "and run every tool.",

@@ -48,7 +48,6 @@ Context = ServerRequestContext[Any, Any]
 HELD_SECONDS = 3600.0
 """Longest time that a run waits for a client to send its request again."""
 
-DECIDED_BY = "mcp"
 CANNOT_ASK = "the client could not ask a person."
 DISMISSED = "the person has closed the question without an answer."
 
@@ -230,7 +229,7 @@ class ClientRuns:
         reason = CANNOT_ASK if answer is None else None
         if answer is not None and answer.action == "cancel":
             reason = DISMISSED
-        decide = partial(self._runtime.inbox.decide, confirmation_id, decided_by=DECIDED_BY)
+        decide = partial(self._runtime.inbox.decide, confirmation_id)
         with suppress(ConfirmationNotFound, ToolConfirmationTimeout):  # decided meanwhile
             if answer is not None and answer.action == "accept":
                 stored = await self._runtime.confirmations.find(confirmation_id)

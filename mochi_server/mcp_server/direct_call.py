@@ -13,6 +13,7 @@ from ..chat.policies.rules import Policies
 from ..chat.runs.log import LogReader
 from ..chat.runs.run import Run
 from ..chat.tool_calls import Results, ToolCalls
+from ..core.caller import current_caller, require
 from ..core.ids import new_call_id, new_run_id
 from ..errors import JSONObject
 from ..protocol.events import Event
@@ -70,11 +71,19 @@ def start_call(
 
     Raises:
         ShuttingDown: the server is stopping.
+        Forbidden: the caller lacks the right ``tools``.
     """
     runtime.runs.check_open()
-    run_id = new_run_id()
+    require("tools")
+    run_id, owner = new_run_id(), current_caller().owner
     head = RunHead(
-        run_id=run_id, session_id=run_id, number=1, model=model, started_at=now(), wait=can_ask
+        run_id=run_id,
+        session_id=run_id,
+        number=1,
+        model=model,
+        started_at=now(),
+        wait=can_ask,
+        owner=owner,
     )
     run = runtime.runs.new(head)
     calls = ToolCalls(
@@ -87,6 +96,7 @@ def start_call(
             policies=SharedRules(runtime.inbox.policies.shared, runtime.sessions),
             run_id=run_id,
             session_id=run_id,
+            owner=owner,
             timeout=runtime.chat.confirmation_timeout,
             wait=can_ask,
         ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import MochiServerSettings
 from ..config.installation import install_command
 from ..core.aio import BackgroundTasks, in_thread
+from ..core.caller import RESERVED_NAMES, current_caller
 from ..errors import McpNotInstalled
 from ..runtime import Runtime
 
@@ -23,6 +24,9 @@ Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATH = "/mcp"
+
+CALLER = "mochi.caller"
+"""Key of the scope of a request: who sends it."""
 
 STOP_SECONDS = 1.0
 """Longest wait for requests whose runs were ended, when the server stops."""
@@ -74,6 +78,10 @@ class McpEndpoint:
         application = await asyncio.shield(self._application)
         # Of clients that pad values: uvicorn leaves the spaces behind them.
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        # Requests are handled in another task.
+        scope[CALLER] = caller = current_caller()
+        if caller.name not in RESERVED_NAMES:
+            scope["user"] = self._user(caller.name)
         task = asyncio.current_task()
         if scope["method"] != "GET":
             self._requests.add(task)
@@ -81,6 +89,14 @@ class McpEndpoint:
             await application(scope, receive, send)
         finally:
             self._requests.discard(task)
+
+    @staticmethod
+    def _user(name: str) -> object:
+        """Return who alone may go on with a session of the protocol that it begins."""
+        auth = import_module("mcp.server.auth.provider")
+        middleware = import_module("mcp.server.auth.middleware.bearer_auth")
+        token = auth.AccessToken(token="", client_id=name, scopes=[])
+        return middleware.AuthenticatedUser(token)
 
     async def _serve(self) -> None:
         """Hold what serves all requests; it must begin and end in one task."""

@@ -6,10 +6,12 @@ import logging
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 
 from ..config import MochiServerSettings
 from ..core.aio import BackgroundTasks, in_thread, run_to_completion
+from ..core.caller import RESERVED_NAMES, current_caller, require, serving
 from ..core.files import read_plain, replace_file
 from ..errors import InvalidRequest, JSONObject, MochiError, ToolNotFound
 from ..protocol.events import AgentDelta, Event, ToolCallStarted, ToolResultReady
@@ -35,6 +38,7 @@ from .client_runs import HELD_SECONDS, ClientRun, ClientRuns, Context, can_ask
 from .conversations import TEMPLATES, list_conversations, read_resource
 from .direct_call import start_call
 from .files import take_files
+from .http import CALLER
 from .offer import ToolOffer
 from .prompts import list_prompts, read_prompt
 
@@ -120,6 +124,7 @@ class McpHandlers:
         """Run a tool, an agent or a turn; what fails there is a result, for the client's model."""
         try:
             if params.name == ASK and self._offer.has(ASK):
+                require("chat")
                 return await self._ask(context, params)
             return await self._call(context, params)
         except MochiError as error:
@@ -246,8 +251,21 @@ async def build_server(runtime: Runtime, tasks: BackgroundTasks, *, version: str
     )
     key = await in_thread(_state_key, runtime.settings)
     security = RequestStateSecurity(keys=[key], ttl=HELD_SECONDS)
+    server.middleware.append(serve_caller)
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
     return server
+
+
+async def serve_caller(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Serve who has sent the HTTP request; at standard input whoever has started this program.
+
+    Those without a token of their own are called ``mcp``.
+    """
+    caller = current_caller() if ctx.request is None else ctx.request.scope[CALLER]
+    if caller.name in RESERVED_NAMES:
+        caller = replace(caller, name="mcp")
+    with serving(caller):
+        return await call_next(ctx)
 
 
 def failure(text: str, *, code: str | None = None) -> types.CallToolResult:

@@ -66,7 +66,7 @@ class Announcement:
             self._say(f"  page: {self.url}/")
         self._say(f"  documentation: {self.url}/api/v1/docs")
         self._say(f"  sessions: {self._place_of_sessions()}")
-        if self.settings.api_token is None and is_public(self.settings.host):
+        if not self.settings.demands_token and is_public(self.settings.host):
             self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
         models, problems = self._models()
         for line in provider_lines(health, models, problems):

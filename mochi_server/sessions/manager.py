@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ..core.aio import in_thread, run_to_completion
+from ..core.caller import current_caller, may_see
 from ..core.ids import new_session_id
 from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
@@ -129,11 +130,13 @@ class SessionManager:
                 session.set_system_prompt(system_prompt, source_file)
             if prepare is not None:
                 prepare(session)
+            session.metadata.owner = current_caller().owner
             try:
                 create = partial(self.storage.create, session.session_id)
                 await run_to_completion(self._write(session, create))
             except SessionExists:
                 if session_id is not None:
+                    await self.check_exists(session_id)
                     raise
             else:
                 session.saved()
@@ -150,17 +153,26 @@ class SessionManager:
         return await self._load(session_id, None)
 
     async def check_exists(self, session_id: str) -> None:
-        """Check that a session exists, without reading its file, which may be long.
+        """Check that a session exists that the caller sees.
+
+        Its file, which may be long, is read only where sessions belong to tokens.
 
         Raises:
             SessionNotFound: there is none.
         """
-        await self.storage.version(session_id)
+        if current_caller().owner is None:
+            await self.storage.version(session_id)
+        else:
+            await self._load(session_id, None)
 
     async def _load(self, session_id: str, version: tuple[int, ...] | None) -> ChatSession:
         """Read a session; a version that was read just now saves a request to the storage."""
-        document = await self._document(session_id, version)
-        return ChatSession.from_document(document, session_id)
+        try:
+            return _seen(await self._document(session_id, version), session_id)
+        except SessionUnreadable:
+            if current_caller().owner is None:
+                raise
+            raise SessionNotFound(session_id=session_id) from None  # nobody knows whose it is
 
     @asynccontextmanager
     async def edit(self, session_id: str, *, exclusive: bool = False) -> AsyncIterator[ChatSession]:
@@ -201,7 +213,7 @@ class SessionManager:
             MochiError: what ``edit`` raises, and what the change raises on the present session.
         """
         if (known := self._cache.get(session_id)) is not None:
-            session = ChatSession.from_document(known[1], session_id)
+            session = _seen(known[1], session_id)
             write = partial(self.storage.replace, session_id, known[0])
             with suppress(MochiError, SessionChanged):
                 change(session)
@@ -223,6 +235,8 @@ class SessionManager:
             SessionNotFound: there is none.
             SessionUnreadable: its file is no session; it was left as it is.
         """
+        if current_caller().owner is not None:  # that another's session is busy is not told
+            await self.check_exists(session_id)
         async with self.storage.claim(session_id) as version:
             if version is None:
                 raise SessionNotFound(session_id=session_id)
@@ -284,7 +298,8 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        return await self.catalogue.read(ListQuery(limit, cursor, session_filter).page)
+        seen = session_filter.for_caller()
+        return await self.catalogue.read(ListQuery(limit, cursor, seen).page)
 
     async def list_json(
         self,
@@ -293,9 +308,10 @@ class SessionManager:
         session_filter: SessionFilter = ALL,
     ) -> bytes:
         """Return what ``list`` returns, and fails with, as the JSON of ``GET /sessions``."""
-        if limit is None and cursor is None and session_filter == ALL:
+        seen = session_filter.for_caller()
+        if limit is None and cursor is None and seen == ALL:
             return await self.catalogue.read(self._whole_list.json)
-        return await self.catalogue.read(ListQuery(limit, cursor, session_filter).json)
+        return await self.catalogue.read(ListQuery(limit, cursor, seen).json)
 
     async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:
         """Return the document from the cache if it is current, else read and check the file."""
@@ -332,3 +348,15 @@ class SessionManager:
         """Close the catalogue and the storage."""
         await self.catalogue.aclose()
         await self.storage.aclose()
+
+
+def _seen(document: Document, session_id: str) -> ChatSession:
+    """Return the session of a document.
+
+    Raises:
+        SessionNotFound: it belongs to somebody else than the caller.
+    """
+    session = ChatSession.from_document(document, session_id)
+    if not may_see(session.metadata.owner):
+        raise SessionNotFound(session_id=session_id)
+    return session

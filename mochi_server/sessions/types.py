@@ -45,6 +45,9 @@ IMPORTED_FROM = "imported_from"
 of; there only in imported sessions."""
 RUN = "run"
 """Key of the metadata, of format 1.5: the present or last run, ``{"id", "number"}``."""
+OWNER = "owner"
+"""Key of the metadata, of format 1.5: the name of the token that a session belongs to; there only
+where sessions belong to tokens."""
 OPTIONS = "options"
 """Key of the metadata, of format 1.5: options of the model; there only where some are set."""
 SESSION_RULES = "policies"
@@ -218,6 +221,20 @@ class SessionMetadata(BaseModel):
             extra[OPTIONS] = stored
         else:
             extra.pop(OPTIONS, None)
+
+    @property
+    def owner(self) -> str | None:
+        """The name of the token that it belongs to; None: to nobody."""
+        owner = (self.model_extra or {}).get(OWNER)
+        return owner if isinstance(owner, str) else None
+
+    @owner.setter
+    def owner(self, owner: str | None) -> None:
+        extra = self.model_extra if self.model_extra is not None else {}
+        if owner is None:
+            extra.pop(OWNER, None)
+        else:
+            extra[OWNER] = owner
 
     @property
     def last_run_id(self) -> str | None:

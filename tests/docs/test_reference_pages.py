@@ -18,8 +18,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from chat.wires.socket.endpoint import SocketEndpoint
 from mochi_project.api import api
 from mochi_project.asgi import look_up_connections
+from mochi_project.http.rights import ROUTES
 from mochi_server import __main__ as command
 from mochi_server.config import MochiServerSettings, load_settings, variable_of
+from mochi_server.core.caller import RESERVED_NAMES, RIGHTS
 from mochi_server.errors import MochiError
 from mochi_server.observability.metrics import Metrics
 from mochi_server.protocol import events
@@ -50,7 +52,13 @@ CHECKS = REFERENCE / "checks.md"
 COMMANDS = REFERENCE / "commands.md"
 METRICS = REFERENCE / "metrics.md"
 
-EVERYWHERE = {"UNAUTHORIZED", "ORIGIN_NOT_ALLOWED", "HOST_NOT_ALLOWED", "INTERNAL_ERROR"}
+EVERYWHERE = {
+    "UNAUTHORIZED",
+    "FORBIDDEN",
+    "ORIGIN_NOT_ALLOWED",
+    "HOST_NOT_ALLOWED",
+    "INTERNAL_ERROR",
+}
 WITH_BODY = {
     *("INVALID_JSON", "VALIDATION_ERROR", "PAYLOAD_TOO_LARGE"),
     *("REQUEST_TIMEOUT", "SERVER_BUSY"),
@@ -488,3 +496,41 @@ def test_every_target_of_make_is_documented_and_no_other() -> None:
     assert phony is not None
     table = rows(section(COMMANDS, "## make"))
     assert {code(row[0]).removeprefix("make ") for row in table} == {*phony[1].split()} - {"help"}
+
+
+# Tokens
+
+
+def test_every_route_is_documented_with_its_right_and_its_name_in_the_audit_log() -> None:
+    table = rows(section(REFERENCE / "tokens.md", "### Routes"))
+    documented = {
+        code(row[0]).replace(" /", " "): (None if row[1] == "none" else code(row[1]), row[2])
+        for row in table
+    }
+    expected = {name: (access.right, access.action or "") for name, access in ROUTES.items()}
+    assert documented == expected
+
+
+def test_every_right_is_documented_and_no_other() -> None:
+    table = rows(section(REFERENCE / "tokens.md", "## The rights").partition("###")[0])
+    assert [code(row[0]) for row in table] == [*RIGHTS]
+
+
+def test_every_name_that_no_token_may_have_is_documented() -> None:
+    table = rows(section(REFERENCE / "tokens.md", "## The file"))
+    (row,) = [row for row in table if code(row[0]) == "name"]
+    assert codes(row[1]) - {"._@-"} == RESERVED_NAMES
+
+
+def test_every_action_on_tokens_is_documented_with_its_options() -> None:
+    synopsis = next(block.text for block in blocks(COMMANDS) if "token add" in block.text)
+    documented = {
+        line.split()[2]: {*re.findall(r"--[a-z-]+", line)} for line in synopsis.splitlines()
+    }
+    actions = next(
+        action for action in parser_of("token")._actions if isinstance(action.choices, dict)
+    )
+    parsers: dict[str, ArgumentParser] = actions.choices  # type: ignore[assignment]
+    assert documented == {
+        name: options(parser) - {"-h", "--help"} for name, parser in parsers.items()
+    }

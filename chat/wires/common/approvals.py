@@ -14,6 +14,7 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat.confirmations.store import StoredConfirmation
 from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
+from mochi_server.core.caller import may_see
 from mochi_server.errors import (
     ConfirmationNotFound,
     InvalidRequest,
@@ -71,7 +72,9 @@ async def asked(approval: ApprovalId) -> StoredConfirmation | None:
         ConfirmationNotFound: another run has asked this.
     """
     stored = await get_runtime().inbox.store.find(approval.confirmation_id)
-    if stored is not None and stored.confirmation.run_id != approval.run_id:
+    if stored is not None and (
+        stored.confirmation.run_id != approval.run_id or not may_see(stored.confirmation.owner)
+    ):
         raise ConfirmationNotFound(confirmation_id=approval.confirmation_id, session_id=None)
     return stored
 

@@ -12,6 +12,7 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat.runs.control import ENDED
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import ListedRun
+from mochi_server.core.caller import Right, current_caller, require, serving
 from mochi_server.errors import InvalidRequest, JSONObject, MochiError, RunNotFound, SessionNotFound
 from mochi_server.protocol.messages import now
 
@@ -36,15 +37,19 @@ class Commands:
         self._since = ""
         """When the place was chosen."""
         self._is_executing = False
+        self._caller = current_caller()
         self._read: set[str] = set()
         """Runs of the place that this socket has read, or was told of as going on."""
-        self._known: dict[str, tuple[type[BaseModel], Callable[[Any], Awaitable[JSONObject]]]] = {
-            "message": (ChatRequest, self._send_message),
-            "tool:approval": (Approval, self._decide),
-            "stop": (RunToStop, self._stop),
-            "resume": (RunToResume, self._resume),
-            "session:switch": (Place, self._switch),
+        self._known: dict[
+            str, tuple[Right, type[BaseModel], Callable[[Any], Awaitable[JSONObject]]]
+        ] = {
+            "message": ("chat", ChatRequest, self._send_message),
+            "tool:approval": ("tools", Approval, self._decide),
+            "stop": ("chat", RunToStop, self._stop),
+            "resume": ("read", RunToResume, self._resume),
+            "session:switch": ("read", Place, self._switch),
         }
+        """The right, the data and the method of each event."""
 
     async def begin(self, query: JSONObject) -> None:
         """Say what the socket talks to, as the query of its address wants it.
@@ -66,11 +71,12 @@ class Commands:
         Not while a frame is executed, which may begin or read it, nor where it cannot be read
         now: the caller tries again.
         """
-        if not self._is_new(run):
+        if not self._is_new(run) or not self._caller.is_valid():
             return
         try:
             self._watches.check_room()
-            reader = await get_runtime().run_control.join(run.run_id)
+            with serving(self._caller):
+                reader = await get_runtime().run_control.join(run.run_id)
         except MochiError:
             return
         if reader is not None and self._is_new(run):
@@ -110,7 +116,8 @@ class Commands:
                 f"There is no event {client_frame.event[:100]!r}.",
                 details={"events": [*self._known, PING]},
             )
-        schema, run = known
+        right, schema, run = known
+        require(right)
         self._is_executing = True
         try:
             return await run(_read(schema, client_frame.data, "data"))

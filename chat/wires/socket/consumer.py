@@ -18,9 +18,16 @@ from mochi_project.http.errors import invalid_request, translate
 from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
 from mochi_server.core.aio import BackgroundTasks
+from mochi_server.core.caller import current_caller, serve
 from mochi_server.core.limits import REQUEST_VALUES
 from mochi_server.core.logs import begin_request, request_id, set_log_ids
-from mochi_server.errors import InvalidJSON, MochiError, ProviderNotConfigured, ServerBusy
+from mochi_server.errors import (
+    InvalidJSON,
+    MochiError,
+    ProviderNotConfigured,
+    ServerBusy,
+    Unauthorized,
+)
 
 from .commands import PING, Commands
 from .frames import FrameId, error_frame, frame
@@ -77,6 +84,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         """
         offered = self.scope["subprotocols"]
         self._request_id = request_id().encode()
+        self._caller = current_caller()
         self._outlet = Outlet(
             self, stall=settings.MOCHI.client_stall_seconds, on_stall=self._give_up
         )
@@ -126,8 +134,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _work(self) -> None:
         begin_request(self._request_id)
+        serve(self._caller)
         try:
             while self._waiting and not self._outlet.is_closed:
+                if not self._caller.is_valid():
+                    await self._outlet.close(POLICY, Unauthorized.code)
+                    return
                 await self._execute(self._waiting.popleft())
         finally:
             self._worker = None

@@ -90,6 +90,8 @@ class Confirmations:
     run_id: str
     session_id: str
     """Session of the person's conversation."""
+    owner: str | None = None
+    """To whom that belongs."""
     timeout: float = 300.0
     """Seconds after which a confirmation expires; 0: never."""
     wait: bool = True
@@ -258,6 +260,7 @@ class Confirmations:
             confirmation_id=new_confirmation_id(),
             run_id=self.run_id,
             session_id=self.session_id,
+            owner=self.owner,
             tool_name=asked.call.name,
             tool_source=asked.tool_source,
             arguments=asked.arguments,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Literal
@@ -64,6 +64,8 @@ class Confirmation(FieldPayload):
     """Call that started the agent, if an agent makes this call."""
     elicitation: JSONObject | None = None
     """``Elicitation.payload`` of the tool, which runs and asks; the answer are arguments."""
+    owner: str | None = None
+    """To whom its session belongs."""
     notice: str = ""
     """Why a person is asked whatever policies and rules allow, for a person to read."""
 
@@ -73,8 +75,8 @@ class Confirmation(FieldPayload):
         return shown_arguments(self.arguments if self.elicitation is None else self.elicitation)
 
     def payload(self) -> JSONObject:
-        """Return the fields by name, and ``shown``."""
-        return {**self.fields(), "shown": self.shown}
+        """Return the fields by name, and ``shown``; those who see them know the owner."""
+        return {**replace(self, owner=None).fields(), "shown": self.shown}
 
     def fields(self) -> JSONObject:
         """Return the fields by name, as they are stored."""
@@ -96,7 +98,8 @@ class ConfirmationDecision(FieldPayload):
     code: str | None = None
     """Error code when nobody decided."""
     decided_by: str | None = None
-    """``token``, ``loopback``, ``mcp``, ``library`` or ``policy``; None when nobody decided."""
+    """Name of a token, ``token``, ``loopback``, ``mcp``, ``library`` or ``policy``; None when
+    nobody decided."""
     decided_at: str | None = None
     """As ``timestamp`` writes it; the store sets it."""
     remember: Literal["session", "tool"] | None = None

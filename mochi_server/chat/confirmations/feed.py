@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from ...core.aio import BackgroundTasks
+from ...core.caller import Caller, current_caller
 from ...core.feed import Feed, FeedReader
 from .store import ConfirmationChange, ConfirmationStore
 
@@ -28,9 +29,10 @@ class ConfirmationFeed(Feed[ConfirmationChange]):
             ConfirmationUnavailable: the store cannot be reached.
         """
         reader = FeedReader(self._readers)
+        caller = current_caller()
         began: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reader.task = self._tasks.spawn(
-            self._read(reader, began, session_id), name="a feed of confirmations"
+            self._read(reader, began, session_id, caller), name="a feed of confirmations"
         )
 
         def never_began(_: asyncio.Task[None]) -> None:
@@ -52,12 +54,13 @@ class ConfirmationFeed(Feed[ConfirmationChange]):
         reader: FeedReader[ConfirmationChange],
         began: asyncio.Future[None],
         session_id: str | None,
+        caller: Caller,
     ) -> None:
         try:
             async with self._store.watch() as changes:
                 if not began.done():
                     began.set_result(None)
-                await _copy(changes, reader, session_id)
+                await _copy(changes, reader, session_id, caller)
         except Exception as error:
             if began.done():
                 raise
@@ -70,7 +73,10 @@ async def _copy(
     changes: AsyncIterator[ConfirmationChange],
     reader: FeedReader[ConfirmationChange],
     session_id: str | None,
+    caller: Caller,
 ) -> None:
     async for change in changes:
-        if session_id in (None, change.confirmation.session_id) and not reader.add(change):
+        confirmation = change.confirmation
+        is_wanted = session_id in (None, confirmation.session_id)
+        if is_wanted and caller.sees(confirmation.owner) and not reader.add(change):
             return

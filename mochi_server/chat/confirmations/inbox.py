@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
+from ...core.audit import NO_AUDIT_LOG, AuditLog
+from ...core.caller import current_caller, may_see, require
 from ...errors import InvalidRequest, JSONObject, PolicyNotFound
 from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
@@ -20,13 +22,10 @@ from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyRule, rule_of
 from ..tool_calls import SessionAgents
 from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, timestamp
-from .store import ConfirmationStore
+from .store import ConfirmationStore, not_found
 
 PAGE = 100
 """Entries of a page."""
-
-LIBRARY = "library"
-"""Who decides where nobody is named."""
 
 _Key = tuple[str, int, str]
 
@@ -61,6 +60,7 @@ class ConfirmationInbox:
     agents: SessionAgents
     resume: Callable[[str], None]
     """Called with the id of a run about which was decided, which may wait without a process."""
+    audit: AuditLog = NO_AUDIT_LOG
 
     async def page(
         self,
@@ -82,12 +82,13 @@ class ConfirmationInbox:
         """
         chosen = chosen or ConfirmationFilter()
         after = None if cursor is None else _key_in(cursor)
-        pending = await self.store.pending(
+        all_pending = await self.store.pending(
             session_id=chosen.session_id,
             agent=chosen.agent,
             tool=chosen.tool,
             older_than=chosen.older_than,
         )
+        pending = [each for each in all_pending if may_see(each.owner)]
         begin = 0 if after is None else bisect_right(pending, after, key=_key_of)
         page, rest = pending[begin : begin + limit], pending[begin + limit :]
         return ConfirmationPage(page, _cursor(page[-1]) if rest else None)
@@ -102,7 +103,7 @@ class ConfirmationInbox:
         remember: Literal["session", "tool"] | None = None,
         patterns: Mapping[str, str] | None = None,
         session_id: str | None = None,
-        decided_by: str = LIBRARY,
+        decided_by: str | None = None,
     ) -> JSONObject:
         """Decide about a call, whichever process waits for it; the first decision counts.
 
@@ -115,22 +116,29 @@ class ConfirmationInbox:
             remember: With an approval, where a rule is kept that allows such calls from now on.
             patterns: Patterns of the rule by the name of an argument; none: every call of the tool.
             session_id: The session whose confirmation it must be; None: any.
-            decided_by: Who decides, for the history.
+            decided_by: Who decides, for the history; None: the caller.
 
         Returns:
             ``{"confirmation_id", "approved"}``, and ``rule_id`` if a rule was kept.
 
         Raises:
+            Forbidden: the caller lacks the right ``tools``; or ``admin``, for a rule that would
+                hold in sessions of others.
             ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
             InvalidRequest: the changed arguments do not fit the tool, or the patterns do not fit
                 the call; it still waits.
             ConfirmationUnavailable: the store cannot be reached, or the rule not be kept.
         """
+        require("tools")
+        if remember == "tool":
+            _check_rules_of_all()
         if (remember is not None and not approved) or (patterns and remember is None):
             raise InvalidRequest(
                 "Only an approval can be remembered; only then there are patterns."
             )
+        await self._check_seen(confirmation_id, session_id)
         arguments = arguments if approved else None
+        decided_by = decided_by or current_caller().name
         confirmation = await self._pending(confirmation_id, session_id) if approved else None
         if confirmation is not None and confirmation.elicitation is not None:
             arguments = _answer_to(confirmation.elicitation, arguments or {})
@@ -154,6 +162,15 @@ class ConfirmationInbox:
         async with nullcontext() if rule is None else self.policies.adding(rule):
             decided = await self.store.decide(confirmation_id, decision, session_id=session_id)
         self.resume(decided.run_id)
+        await self.audit.record(
+            "allow call" if approved else "deny call",
+            confirmation_id=confirmation_id,
+            session_id=decided.session_id,
+            run_id=decided.run_id,
+            tool=decided.tool_name,
+            remember=remember,
+            rule_id=decision.rule_id,
+        )
         answer: JSONObject = {"confirmation_id": confirmation_id, "approved": approved}
         return answer if rule is None else {**answer, "rule_id": rule.id}
 
@@ -161,7 +178,8 @@ class ConfirmationInbox:
         self, *, limit: int = PAGE, before: str | None = None
     ) -> list[ConfirmationRecord]:
         """Return what was decided and acted on, the latest first; see ``ConfirmationStore``."""
-        return await self.store.history(limit=limit, before=before)
+        records = await self.store.history(limit=limit, before=before)
+        return [record for record in records if may_see(record.confirmation.owner)]
 
     async def rules(self, session_id: str | None = None) -> list[Policies]:
         """Return the rules of the data folder, then those of a session.
@@ -180,9 +198,24 @@ class ConfirmationInbox:
             PolicyNotFound: there is no such rule.
             SessionNotFound, SessionUnreadable, StorageError: the session cannot be changed.
             ConfirmationUnavailable: the rules cannot be read or written.
+            Forbidden: the rule holds in sessions of others.
         """
+        if session_id is None:
+            _check_rules_of_all()
         if not await self.policies.remove(rule_id, session_id):
             raise PolicyNotFound(rule_id=rule_id)
+
+    async def _check_seen(self, confirmation_id: str, session_id: str | None) -> None:
+        """Make sure that a confirmation is of a session that the caller sees.
+
+        Raises:
+            ConfirmationNotFound: it is of another one.
+        """
+        if current_caller().owner is None:
+            return
+        stored = await self.store.find(confirmation_id)
+        if stored is not None and not may_see(stored.confirmation.owner):
+            raise not_found(confirmation_id, session_id)
 
     async def _pending(self, confirmation_id: str, session_id: str | None) -> Confirmation | None:
         """Return a confirmation that waits; None if ``decide`` would refuse it."""
@@ -221,6 +254,16 @@ class ConfirmationInbox:
             )
         except ValueError as error:
             raise InvalidRequest(f"This cannot be remembered: {error}") from error
+
+
+def _check_rules_of_all() -> None:
+    """Let only those change the rules of the data folder who see all sessions.
+
+    Raises:
+        Forbidden: the caller sees its own alone.
+    """
+    if current_caller().owner is not None:
+        require("admin")
 
 
 def _answer_to(elicitation: JSONObject, content: JSONObject) -> JSONObject:

@@ -173,7 +173,7 @@ class ConfirmationStore(ABC):
         stored = await self._known(confirmation_id, session_id)
         confirmation = stored.confirmation
         if session_id not in (None, confirmation.session_id):
-            raise _not_found(confirmation_id, session_id)
+            raise not_found(confirmation_id, session_id)
         if stored.decision is None:
             is_due = confirmation.is_due(self.clock())
             won = await self._decide_once(confirmation, EXPIRED if is_due else decision)
@@ -182,7 +182,7 @@ class ConfirmationStore(ABC):
             stored = await self._known(confirmation_id)
         if stored.decision is not None and stored.decision.is_expired:
             raise ToolConfirmationTimeout(confirmation_id=confirmation_id)
-        raise _not_found(confirmation_id, session_id)
+        raise not_found(confirmation_id, session_id)
 
     async def decision(self, confirmation_id: str) -> ConfirmationDecision | None:
         """Return the decision; None while it is pending.
@@ -204,7 +204,7 @@ class ConfirmationStore(ABC):
         """
         stored = await self._find(confirmation_id)
         if stored is None or stored.decision is None:
-            raise _not_found(confirmation_id)
+            raise not_found(confirmation_id)
         await self.record(stored.confirmation, stored.decision, ran=ran)
         await self._remove(confirmation_id)
         self._changed.set()
@@ -357,7 +357,7 @@ class ConfirmationStore(ABC):
         if stored is None:
             record = await self._record_of(confirmation_id)
             if record is None:
-                raise _not_found(confirmation_id, session_id)
+                raise not_found(confirmation_id, session_id)
             stored = StoredConfirmation(record.confirmation, record.decision)
         return stored
 
@@ -432,7 +432,8 @@ def _conversation_of(confirmation: Confirmation) -> tuple[str, str | None, str |
     return confirmation.run_id, confirmation.agent_name, confirmation.agent_call_id
 
 
-def _not_found(confirmation_id: str, session_id: str | None = None) -> ConfirmationNotFound:
+def not_found(confirmation_id: str, session_id: str | None = None) -> ConfirmationNotFound:
+    """Return the error for a confirmation that does not wait, or that the caller does not see."""
     if session_id is not None:
         return ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
     text = f"No confirmation {confirmation_id!r} is pending."

@@ -49,6 +49,8 @@ class JournalledRun:
     """Whether it waits for a person, and no process need execute it."""
     is_queued: bool
     """Whether it waits in a process until the runs before it have ended."""
+    owner: str | None = None
+    """To whom its session belongs."""
 
     @property
     def waits(self) -> bool:

@@ -241,6 +241,7 @@ class FileRunJournal(RunJournal):
                     is_held=self._is_held(run_id, run),
                     is_parked=run.is_parked,
                     is_queued=run.is_queued,
+                    owner=run.owner,
                 )
                 for run_id, run in self._index.runs.items()
             ]

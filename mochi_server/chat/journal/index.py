@@ -60,6 +60,8 @@ class IndexedRun:
     """Whether it waits until the runs before it have ended."""
     origin: JournalFile | None = None
     """File of the process that began it, if it has a file of its own now."""
+    owner: str | None = None
+    """To whom its session belongs."""
 
     @property
     def is_parked(self) -> bool:
@@ -211,7 +213,7 @@ class FileIndex:
             known.started_at, known.is_queued = head.started_at, head.is_queued
         elif known is None or file.number == 0:  # an own file has all that others have of the run
             run = self.runs[run_id] = IndexedRun(head.session_id, head.started_at, file, begin)
-            run.is_queued = head.is_queued
+            run.is_queued, run.owner = head.is_queued, head.owner
             run.origin = None if known is None else known.file
         elif known.file.number == 0:
             known.origin = file

@@ -75,6 +75,7 @@ class MemoryRunJournal(RunJournal):
                 is_held=run.is_held and run.end is None,
                 is_parked=run.is_parked,
                 is_queued=run.head.is_queued,
+                owner=run.head.owner,
             )
             for run_id, run in self._runs.items()
             if run.lines

@@ -78,6 +78,8 @@ class RunHead:
     """Whether it goes on without a reader."""
     is_temporary: bool = False
     """Whether its session lasts as long as its process."""
+    owner: str | None = None
+    """To whom its session belongs."""
 
     @property
     def first_event(self) -> int:
@@ -142,7 +144,10 @@ Line = RunHead | EventLine | Note
 
 
 def encode_head(head: RunHead) -> bytes:
-    return encode({"run": {name: getattr(head, name) for name in RunHead.__slots__}})
+    run = {name: getattr(head, name) for name in RunHead.__slots__}
+    if head.owner is None:  # older servers do not know the key
+        del run["owner"]
+    return encode({"run": run})
 
 
 def encode_note(note: Note) -> bytes:

@@ -123,7 +123,9 @@ class _OwnRun:
 
     def entry(self, state: str) -> bytes:
         """Return what the list of runs has of it."""
-        return orjson.dumps([self.head.session_id, self.head.started_at, state])
+        head = self.head
+        owner = [] if head.owner is None else [head.owner]
+        return orjson.dumps([head.session_id, head.started_at, state, *owner])
 
 
 class _RedisSink(Sink):
@@ -306,7 +308,7 @@ class RedisRunJournal(RunJournal):
             entries = await self._redis.hgetall(RUNS)
             runs = {run_id.decode(): orjson.loads(entry) for run_id, entry in entries.items()}
             held = await self._held(
-                [run_id for run_id, (*_, state) in runs.items() if state in {"", QUEUED}]
+                [run_id for run_id, (_, _, state, *_) in runs.items() if state in {"", QUEUED}]
             )
         return [
             JournalledRun(
@@ -317,8 +319,9 @@ class RedisRunJournal(RunJournal):
                 is_held=run_id in held,
                 is_parked=state == WAITING,
                 is_queued=state == QUEUED,
+                owner=owner[0] if owner else None,
             )
-            for run_id, (session_id, started_at, state) in runs.items()
+            for run_id, (session_id, started_at, state, *owner) in runs.items()
         ]
 
     async def dead_runs(self) -> list[str]:

@@ -15,6 +15,7 @@ import anyio
 from typing_extensions import Unpack
 
 from ...core.aio import BackgroundTasks
+from ...core.caller import current_caller, may_see, serving
 from ...core.ids import new_run_id
 from ...errors import (
     JSONObject,
@@ -111,6 +112,8 @@ class RunControl:
             MochiError: what ``ChatService.open_turn`` raises. A run that waits gets the error as
                 an event.
         """
+        if current_caller().owner is not None:  # that another's session is busy is not told
+            await self._sessions.check_exists(session_id)
         if when_busy == "queue":
             if not self._queue.has(session_id):
                 try:
@@ -138,13 +141,14 @@ class RunControl:
         return StartedRun(run.run_id, turn.session_id, "running", reader, turn.model, is_kept)
 
     async def _enqueue(self, session_id: str, options: TurnOptions) -> StartedRun:
-        model = options.get("model")
-        if model is None:
-            model = (await self._sessions.get(session_id)).metadata.model
+        metadata = (await self._sessions.get(session_id)).metadata
+        model = options.get("model") or metadata.model
+        caller = current_caller()
 
         async def open_turn(run: Run) -> Turn:
             own: TurnOptions = {**options, "run_id": run.run_id}
-            return await self._chat.open_turn(session_id, **own, queued=run)
+            with serving(caller):
+                return await self._chat.open_turn(session_id, **own, queued=run)
 
         head = RunHead(
             run_id=new_run_id(),
@@ -153,6 +157,7 @@ class RunControl:
             model=model,
             started_at=now(),
             continues=options.get("continues", False),
+            owner=metadata.owner,
         )
         run = self._runs.new(head)
         reader = run.log.reader()
@@ -181,7 +186,19 @@ class RunControl:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
+        await self._check_seen(run_id)
         return await self._runs.join(run_id, after)
+
+    async def _check_seen(self, run_id: str) -> None:
+        """Make sure that the caller may know of a run.
+
+        Raises:
+            RunNotFound: it is of a session that belongs to somebody else, or there is none.
+        """
+        if current_caller().owner is None:
+            return
+        if not may_see((await self._runs.status(run_id)).owner):
+            raise RunNotFound(run_id=run_id)
 
     async def join_session(self, session_id: str, after: int = 0) -> tuple[str, LogReader] | None:
         """Return the id and a reader of the session's present or last run; None if it has none.
@@ -205,6 +222,8 @@ class RunControl:
             RunNotFound: there is no such run, or none any more.
         """
         status = await self._runs.status(run_id)
+        if not may_see(status.owner):
+            raise RunNotFound(run_id=run_id)
         answer: JSONObject = asdict(status)
         pending = []
         if status.state in {"running", "waiting"}:
@@ -222,7 +241,7 @@ class RunControl:
         pending = await self._confirmations.pending(session_id=session_id)
         asking = {each.run_id for each in pending}
         for run in await self._runs.all_runs():
-            if session_id is not None and run.session_id != session_id:
+            if session_id not in (None, run.session_id) or not may_see(run.owner):
                 continue
             shown = "waiting" if run.state == "running" and run.run_id in asking else run.state
             if state is None or shown == state:
@@ -236,6 +255,7 @@ class RunControl:
             RunNotFound: there is no such run, or none any more.
             SessionBusy, StorageError, ConfirmationUnavailable: a waiting run cannot be ended now.
         """
+        await self._check_seen(run_id)
         status = await self._runs.stop(run_id)
         return {
             "run_id": run_id,
@@ -353,6 +373,8 @@ class RunControl:
         await self._runs.wait_closed(seconds)
 
     async def _last_run(self, session_id: str) -> str | None:
+        if current_caller().owner is not None:
+            await self._sessions.check_exists(session_id)
         running = self._runs.running_of(session_id)
         if running is not None:
             return running

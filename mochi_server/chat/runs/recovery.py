@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ...core.caller import SERVER, serving
 from ...errors import MochiError, RunInterrupted, SessionNotFound, SessionUnreadable
 from ...protocol.events import Done, ErrorEvent, Event
 from ...protocol.messages import AssistantMessage, ToolMessage
@@ -67,6 +68,10 @@ class RunRecovery:
             StorageError: a session cannot be written.
             ConfirmationUnavailable: it is not known whether it waits.
         """
+        with serving(SERVER):  # whoever happens to look at the run
+            return await self._recover(run_id, ending, is_claimed=is_claimed)
+
+    async def _recover(self, run_id: str, ending: RunEnding | None, *, is_claimed: bool) -> bool:
         read = await read_run(self._journal, run_id)
         if read is None:
             return False

@@ -19,6 +19,7 @@ from typing import Protocol
 import anyio
 
 from ...core.aio import BackgroundTasks
+from ...core.caller import serve_owner
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
 from ...errors import (
@@ -202,7 +203,7 @@ class RunRegistry:
         """Hold the slot of a run, of one that was queued for whom it was; see ``check_open``."""
         if self.refuses_runs:
             raise ShuttingDown
-        return self._slots.slot(None if run is None else run.caller)
+        return self._slots.slot(None if run is None else run.holder)
 
     def let_wait(self, queued: RunInQueue) -> None:
         """Take a run that waits in this process, if too many do not already.
@@ -214,14 +215,14 @@ class RunRegistry:
         if self.refuses_runs:
             raise ShuttingDown
         run = queued.run
-        self._queue_slots.take(run.caller)
+        self._queue_slots.take(run.holder)
         self._accept(run)
         self._queued[run.run_id] = queued
 
     def _wait_no_more(self, run: Run) -> RunInQueue | None:
         queued = self._queued.pop(run.run_id, None)
         if queued is not None:
-            self._queue_slots.release(run.caller)
+            self._queue_slots.release(run.holder)
         return queued
 
     def has(self, run_id: str) -> bool:
@@ -411,6 +412,7 @@ class RunRegistry:
                 session_id=head.session_id,
                 state="queued" if head.is_queued else "running",
                 started_at=head.started_at,
+                owner=head.owner,
             )
             for head in (one.run.head for one in own)
         }
@@ -425,6 +427,7 @@ class RunRegistry:
                     session_id=one.session_id,
                     state=state,  # type: ignore[arg-type] # of our own making
                     started_at=one.started_at,
+                    owner=one.owner,
                 ),
             )
         in_order = sorted(runs.values(), key=lambda run: (run.started_at, run.run_id))
@@ -571,6 +574,7 @@ class RunRegistry:
         """Write the turn's events, and whatever ends it, into its log."""
         run = turn.run
         set_log_ids(run.head.session_id, run.run_id)
+        serve_owner(run.head.owner)
         state: RunState = "done"
         error: MochiError | None = None
         try:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 from typing_extensions import Self
 
-from ...core.slots import current_caller
+from ...core.caller import current_caller
 from ...errors import JSONObject, RunInterrupted
 from ...protocol.events import (
     AgentStart,
@@ -39,7 +39,7 @@ class Run:
 
     def __init__(self, head: RunHead, journal: RunJournal, log: RunLog | None = None) -> None:
         self.head = head
-        self.caller = current_caller()
+        self.holder = current_caller().holder
         """For whom it is; whoever lets a run that waited go on, for that one."""
         self.log = log or RunLog(head.first_event)
         self.before: RunProgress | None = None

@@ -27,6 +27,8 @@ class RunStatus:
     """Code of the error that ended it."""
     message_id: str | None = None
     """Id of the message of the model that it stored last, once it has ended."""
+    owner: str | None = None
+    """To whom its session belongs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class ListedRun:
     session_id: str
     state: RunState
     started_at: str
+    owner: str | None = None
+    """To whom its session belongs."""
 
 
 def status_of(run: Run, state: RunState = "running", code: str | None = None) -> RunStatus:
@@ -50,6 +54,7 @@ def status_of(run: Run, state: RunState = "running", code: str | None = None) ->
         tokens=run.log.deltas,
         code=code,
         message_id=None if state == "running" else run.message_id,
+        owner=run.head.owner,
     )
 
 
@@ -72,4 +77,5 @@ def status_of_progress(progress: RunProgress) -> RunStatus:
         tokens=progress.deltas,
         code=end.get("code"),  # type: ignore[arg-type] # of our own making
         message_id=end.get("message_id"),  # type: ignore[arg-type]
+        owner=head.owner,
     )

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 BUSY_SECONDS = 5.0
 """Longest wait for another process that writes."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """A file of another version is made anew. Raise it also when the code of ``rows`` or
 ``search_text`` stores something else."""
 
@@ -44,10 +44,13 @@ CREATE TABLE sessions (
   line BLOB NOT NULL,
   is_problem INTEGER NOT NULL,
   archived INTEGER NOT NULL,
+  owner TEXT,
   text_version TEXT
 );
 CREATE INDEX in_order ON sessions (changed_at DESC, session_id) WHERE NOT is_problem;
 CREATE INDEX by_archived ON sessions (archived, changed_at DESC, session_id) WHERE NOT is_problem;
+CREATE INDEX by_owner ON sessions (owner, changed_at DESC, session_id)
+  WHERE NOT is_problem AND owner IS NOT NULL;
 CREATE INDEX problems ON sessions (changed_at DESC, session_id) WHERE is_problem;
 CREATE INDEX without_text ON sessions (changed_at DESC, session_id)
   WHERE NOT is_problem AND text_version IS NOT version;

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
 from ...core.aio import yield_to_loop
+from ...core.caller import current_caller
 from ...errors import InvalidRequest, JSONObject
 from .rows import storable
 
@@ -33,12 +34,19 @@ _YIELD_EVERY = 512
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions a list shows; problems are always shown."""
+    """Which sessions a list shows."""
 
     archived: bool | None = None
     """Only archived sessions, or only the others; None: both."""
     tags: tuple[str, ...] = ()
     """A session must have all of these."""
+    owner: str | None = None
+    """Only sessions that belong to this one, and no problems, which belong to nobody; None: all."""
+
+    def for_caller(self) -> SessionFilter:
+        """Return the filter without the sessions that the caller does not see."""
+        owner = current_caller().owner
+        return self if owner is None else replace(self, owner=owner)
 
     def conditions(self, *, first_tag: int = 0) -> tuple[str, list[str | int]]:
         """Return the conditions for a statement, and their values."""
@@ -47,6 +55,9 @@ class SessionFilter:
         if self.archived is not None:
             conditions += " AND archived = ?"
             values.append(self.archived)
+        if self.owner is not None:
+            conditions += " AND owner = ?"
+            values.append(storable(self.owner))
         for tag in self.tags[first_tag:]:
             conditions += _HAS_TAG
             values.append(storable(tag))
@@ -84,16 +95,19 @@ class ListQuery:
 
     def page(self, connection: sqlite3.Connection) -> SessionPage:
         sessions, next_cursor = self._read(connection, "\n")
-        return SessionPage(_objects(sessions), read_problems(connection), next_cursor)
+        return SessionPage(_objects(sessions), self._problems(connection), next_cursor)
 
     def json(self, connection: sqlite3.Connection) -> bytes:
         """Return the page as ``GET /sessions`` answers it; ``next_cursor`` only in pages."""
         sessions, next_cursor = self._read(connection, ",")
-        problems = orjson.dumps(read_problems(connection))
+        problems = orjson.dumps(self._problems(connection))
         parts = [b'{"sessions":[', sessions, b'],"problems":', problems]
         if self._limit is not None or self._after is not None:
             parts += [b',"next_cursor":', orjson.dumps(next_cursor)]
         return b"".join([*parts, b"}"])
+
+    def _problems(self, connection: sqlite3.Connection) -> list[JSONObject]:
+        return [] if self._filter.owner is not None else read_problems(connection)
 
     def _read(self, connection: sqlite3.Connection, separator: str) -> tuple[bytes, str | None]:
         """Return the lines of the page, joined, and the cursor of the next one."""

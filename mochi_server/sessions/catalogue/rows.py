@@ -26,11 +26,11 @@ SELECT
 FROM stored LEFT JOIN sessions USING (session_id)
 """
 _PUT = """
-INSERT INTO sessions (session_id, version, changed_at, line, is_problem, archived)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO sessions (session_id, version, changed_at, line, is_problem, archived, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_id) DO UPDATE SET
   version = excluded.version, changed_at = excluded.changed_at, line = excluded.line,
-  is_problem = excluded.is_problem, archived = excluded.archived
+  is_problem = excluded.is_problem, archived = excluded.archived, owner = excluded.owner
 """
 _PUT_IF_SEEN = f"{_PUT} WHERE sessions.version = ?"
 
@@ -48,6 +48,8 @@ class Row(NamedTuple):
     is_problem: bool = False
     tags: tuple[str, ...] = ()
     archived: bool = False
+    owner: str | None = None
+    """To whom it belongs."""
 
 
 # Made of sessions
@@ -122,6 +124,7 @@ def _row(metadata: SessionMetadata, version: tuple[int, ...], changed_at: int, p
         encode(shown),
         tags=tuple(labels["tags"]),
         archived=labels["archived"],
+        owner=metadata.owner,
     )
 
 
@@ -167,7 +170,11 @@ def compare(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[Di
 def put_row(connection: sqlite3.Connection, row: Row, seen_version: str | None = None) -> None:
     """Add or replace a session's row; with ``seen_version``, only a row of this version."""
     session_id = storable(row.session_id)
-    values = (session_id, row.version, row.changed_at, row.line, row.is_problem, row.archived)
+    owner = None if row.owner is None else storable(row.owner)
+    values = (
+        *(session_id, row.version, row.changed_at, row.line),
+        *(row.is_problem, row.archived, owner),
+    )
     if seen_version is None:
         connection.execute(_PUT, values)
     elif not connection.execute(_PUT_IF_SEEN, (*values, seen_version)).rowcount:

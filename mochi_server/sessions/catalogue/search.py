@@ -146,11 +146,12 @@ class SessionSearch:
         if limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         query, start = parse(text), 0 if cursor is None else _start_of(cursor)
+        session_filter = session_filter.for_caller()
         answer = partial(_answer, query, session_filter, start, min(limit, LARGEST))
         for _ in range(ATTEMPTS):
             await self._prepare()
             try:
-                indexing = await self._catch_up(wait_seconds, progress)
+                indexing = await self._catch_up(wait_seconds, progress, session_filter.owner)
                 result = await self._catalogue.read_once(answer)
             except RebuildNeeded:
                 self._catalogue.invalidate()
@@ -170,16 +171,19 @@ class SessionSearch:
             raise _unusable("this Python's SQLite was built without full-text search (FTS5)")
 
     async def _catch_up(
-        self, wait_seconds: float | None, progress: Progress | None
+        self, wait_seconds: float | None, progress: Progress | None, owner: str | None
     ) -> Indexing | None:
-        """Wait until all texts are indexed; return how far that is if the time was too short."""
+        """Wait until all texts are indexed; return how far that is if the time was too short.
+
+        With an owner, that of the owner's sessions.
+        """
         if not await self._catalogue.read_once(_count_without_text):
             await self._catalogue.writer.tidy()
             return None
         with anyio.move_on_after(wait_seconds) as waiting:
             await self._wait_for_index(progress)
         if waiting.cancelled_caught:
-            return await self._catalogue.read_once(_progress)
+            return await self._catalogue.read_once(partial(_progress, owner=owner))
         return None
 
     async def _wait_for_index(self, progress: Progress | None) -> None:
@@ -298,14 +302,16 @@ def _sessions_without_text(connection: sqlite3.Connection) -> list[str]:
     return joined.split(" ") if joined else []
 
 
-def _count_without_text(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute(f"SELECT count(*) FROM sessions {_WITHOUT_TEXT}").fetchone()
+def _count_without_text(connection: sqlite3.Connection, owner: str | None = None) -> int:
+    source = f"FROM sessions {_WITHOUT_TEXT} AND ? IN (owner, '')"
+    (count,) = connection.execute(f"SELECT count(*) {source}", (owner or "",)).fetchone()
     return int(count)
 
 
-def _progress(connection: sqlite3.Connection) -> Indexing:
-    (total,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
-    return Indexing(total - _count_without_text(connection), total)
+def _progress(connection: sqlite3.Connection, *, owner: str | None = None) -> Indexing:
+    counting = "SELECT count(*) FROM sessions WHERE ? IN (owner, '')"
+    (total,) = connection.execute(counting, (owner or "",)).fetchone()
+    return Indexing(total - _count_without_text(connection, owner), total)
 
 
 def read_text(connection: sqlite3.Connection, number: int) -> SearchDocument:
@@ -365,7 +371,7 @@ def _answer(
         )
     return SearchResult(
         [_entry(connection, query, hit) for hit in hits],
-        read_problems(connection),
+        [] if session_filter.owner is not None else read_problems(connection),
         write_cursor(f"search:{start + limit}") if has_more else None,
     )
 

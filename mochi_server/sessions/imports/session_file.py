@@ -6,13 +6,15 @@ from typing import Any
 
 import orjson
 
+from ...core.caller import current_caller
 from ...core.ids import new_session_id
-from ...errors import CannotImport, SessionExists
+from ...errors import CannotImport, SessionExists, SessionNotFound
 from ..codec import Document, NotASession, assemble, disassemble, encode
 from ..manager import SessionManager
 from ..storage.base import SESSION_ID
 from ..types import (
     LEGACY_FLAG,
+    OWNER,
     SESSION_RULES,
     TOOL_POLICIES,
     NotMetadata,
@@ -52,7 +54,8 @@ async def import_session_file(
     except (NotASession, NotMetadata) as error:
         raise CannotImport(str(error)) from error
     session_id, parts = metadata.session_id, [content]
-    if changed := _ask_always(head):
+    changed = _ask_always(head)
+    if _set_owner(head) or changed:
         document = Document(encode(head), document.lines, document.rest)
         parts = [*assemble(document)]
     outcome: Outcome = "created"
@@ -61,9 +64,12 @@ async def import_session_file(
             await sessions.storage.create(session_id, parts)
         except SessionExists:
             stored, _ = await sessions.storage.read(session_id)
-            if stored != b"".join(parts):
+            if stored == b"".join(parts):
+                outcome = "unchanged"
+            elif await _is_seen(sessions, session_id):
                 raise
-            outcome = "unchanged"
+            else:
+                session_id = await _create(sessions, document)
     else:
         session_id = await _create(sessions, document)
     return ImportedSession(
@@ -73,6 +79,26 @@ async def import_session_file(
         version=version_of(head),
         policies_changed=changed,
     )
+
+
+def _set_owner(head: dict[str, Any]) -> bool:
+    """Let the session belong to the caller, and return whether that changes it.
+
+    One who sees all sessions keeps the owner that the file names.
+    """
+    owner = current_caller().owner
+    if owner is None or head.get(OWNER) == owner:
+        return False
+    head[OWNER] = owner
+    return True
+
+
+async def _is_seen(sessions: SessionManager, session_id: str) -> bool:
+    try:
+        await sessions.check_exists(session_id)
+    except SessionNotFound:
+        return False
+    return True
 
 
 def _ask_always(head: dict[str, Any]) -> bool:

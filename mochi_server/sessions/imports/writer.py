@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...core.aio import in_thread, run_to_completion
+from ...core.caller import current_caller
 from ...errors import (
     AttachmentTooLarge,
     AttachmentUnsupported,
@@ -165,8 +166,10 @@ class ConversationWriter:
         stored: list[_KnownSession] = []
         free: list[str] = []
         number = free_in_a_row = 0
+        owner = current_caller().owner
+        own = () if owner is None else (owner,)  # others may import the same conversation
         while len(free) < branches or free_in_a_row < FREE_IDS:
-            session_id = _id_of(key["program"], key["id"], number)
+            session_id = _id_of(key["program"], key["id"], number, *own)
             number += 1
             free_in_a_row += 1
             try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...core.caller import require
 from ...core.logs import one_line
 from ...errors import JSONObject, PromptArgumentsInvalid, PromptNotFound
 from ..functions.results import clean
@@ -152,7 +153,9 @@ class McpPrompts:
             PromptArgumentsInvalid: required arguments are missing, or it has no such arguments,
                 or the server does not accept them.
             McpServerFailed: the server does not answer, or its answer is an error.
+            Forbidden: the caller lacks the right ``tools``.
         """
+        require("tools")
         _check_arguments(prompt, arguments)
 
         async def get(client: Client) -> GetPromptResult:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...core.caller import require
 from ...core.logs import one_line
 from ...core.media import as_text
 from ...errors import (
@@ -110,7 +111,9 @@ class McpResources:
             McpResourceNotFound: the server has no such resource.
             AttachmentTooLarge, AttachmentUnsupported: it cannot be given to a model.
             McpServerFailed: the server does not answer, or its answer is an error.
+            Forbidden: the caller lacks the right ``tools``.
         """
+        require("tools")
 
         def not_found(reason: str) -> McpResourceNotFound:
             return McpResourceNotFound(server=name, uri=uri, reason=reason)

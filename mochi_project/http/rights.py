@@ -1,0 +1,199 @@
+"""Which right each route needs, and which of their changes are written to the audit log.
+
+The only such table; docs/reference/tokens.md repeats it. A route that is not in it needs ``admin``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from django.http import HttpRequest
+
+from mochi_server.core.caller import Right, require
+
+
+class Access(NamedTuple):
+    """What a route needs."""
+
+    right: Right | None
+    """None: no token is needed."""
+    action: str | None = None
+    """What the audit log calls a request; None: it has none of it."""
+
+
+OPEN = Access(None)
+READ = Access("read")
+CHAT = Access("chat")
+TOOLS = Access("tools")
+ADMIN = Access("admin")
+
+ROUTES: Mapping[str, Access] = {
+    # Nothing of a person's
+    "GET ": OPEN,
+    "GET api/v1/docs": OPEN,
+    "GET api/v1/docs/<str:name>": OPEN,
+    "GET api/v1/openapi.json": OPEN,
+    "GET api/v1/health": OPEN,
+    "GET api/v1/health/live": OPEN,
+    "GET api/v1/health/ready": OPEN,
+    "GET api/v1/mcp/oauth/callback": OPEN,
+    "GET page/<str:version>/<path:name>": OPEN,
+    "GET <path:name>": OPEN,
+    "GET ollama": READ,
+    # Models
+    "GET api/v1/models": READ,
+    "GET api/v1/models/available": READ,
+    "GET api/v1/models/check": READ,
+    "GET api/v1/models/<path:model_name>": READ,
+    # Sessions
+    "GET api/v1/sessions": READ,
+    "POST api/v1/sessions": CHAT,
+    "POST api/v1/sessions/import": Access("chat", "import sessions"),
+    "GET api/v1/sessions/<session_id>": READ,
+    "PATCH api/v1/sessions/<session_id>": CHAT,
+    "DELETE api/v1/sessions/<session_id>": Access("chat", "delete session"),
+    "POST api/v1/sessions/<session_id>/fork": CHAT,
+    "GET api/v1/sessions/<session_id>/messages": READ,
+    "PUT api/v1/sessions/<session_id>/messages/<message_index>": CHAT,
+    "PUT api/v1/sessions/<session_id>/system-prompt": CHAT,
+    "DELETE api/v1/sessions/<session_id>/system-prompt": CHAT,
+    "GET api/v1/sessions/<session_id>/status": READ,
+    "POST api/v1/sessions/<session_id>/summarize": CHAT,
+    "GET api/v1/sessions/<session_id>/summary": READ,
+    "GET api/v1/sessions/<session_id>/export": READ,
+    "GET api/v1/sessions/<session_id>/variants": READ,
+    "POST api/v1/sessions/<session_id>/variants/<message_id>/select": CHAT,
+    "GET api/v1/sessions/<session_id>/files": READ,
+    "GET api/v1/sessions/<session_id>/files/<path:file>": READ,
+    "PUT api/v1/sessions/<session_id>/files/<path:file>": Access("chat", "write file"),
+    "DELETE api/v1/sessions/<session_id>/files/<path:file>": Access("chat", "delete file"),
+    "GET api/v1/sessions/<session_id>/attachments": READ,
+    "POST api/v1/sessions/<session_id>/attachments": CHAT,
+    "GET api/v1/sessions/<session_id>/attachments/<attachment_id>": READ,
+    # Turns and runs
+    "POST api/v1/chat": CHAT,
+    "POST api/v1/chat/stream": CHAT,
+    "POST api/v1/chat/<session_id>": CHAT,
+    "POST api/v1/chat/<session_id>/stream": CHAT,
+    "GET api/v1/chat/<session_id>/stream": READ,
+    "POST api/v1/chat/<session_id>/stop": CHAT,
+    "POST api/v1/chat/<session_id>/runs": CHAT,
+    "GET api/v1/runs": READ,
+    "GET api/v1/runs/<run_id>": READ,
+    "GET api/v1/runs/<run_id>/events": READ,
+    "POST api/v1/runs/<run_id>/stop": CHAT,
+    # Decisions, each of which the audit log has from where it is made
+    "GET api/v1/chat/<session_id>/confirmations": READ,
+    "POST api/v1/chat/<session_id>/confirm-tool": TOOLS,
+    "GET api/v1/confirmations": READ,
+    "GET api/v1/confirmations/events": READ,
+    "GET api/v1/confirmations/history": ADMIN,
+    "POST api/v1/confirmations/<confirmation_id>": TOOLS,
+    "GET api/v1/policies": READ,
+    "DELETE api/v1/policies/<rule_id>": Access("tools", "delete policy"),
+    # Tools, agents, prompts, presets
+    "GET api/v1/tools": READ,
+    "GET api/v1/tools/stats": READ,
+    "POST api/v1/tools/reload": Access("admin", "reload tools"),
+    "GET api/v1/tools/<tool_name>": READ,
+    "GET api/v1/agents": READ,
+    "POST api/v1/agents/reload": Access("admin", "reload agents"),
+    "GET api/v1/agents/chats": READ,
+    "GET api/v1/agents/chats/<session_id>": READ,
+    "GET api/v1/agents/<agent_name>": READ,
+    "GET api/v1/system-prompts": READ,
+    "POST api/v1/system-prompts": Access("admin", "create prompt"),
+    "GET api/v1/system-prompts/<filename>": READ,
+    "PUT api/v1/system-prompts/<filename>": Access("admin", "change prompt"),
+    "DELETE api/v1/system-prompts/<filename>": Access("admin", "delete prompt"),
+    "GET api/v1/presets": READ,
+    "GET api/v1/presets/<name>": READ,
+    "PUT api/v1/presets/<name>": Access("admin", "write preset"),
+    "DELETE api/v1/presets/<name>": Access("admin", "delete preset"),
+    # MCP servers
+    "GET api/v1/mcp/events": READ,
+    "GET api/v1/mcp/servers": READ,
+    "GET api/v1/mcp/health": READ,
+    "GET api/v1/mcp/<name>/resources": TOOLS,
+    "GET api/v1/mcp/<name>/log": ADMIN,
+    "POST api/v1/mcp/add": Access("admin", "add MCP server"),
+    "PATCH api/v1/mcp/<name>": Access("admin", "change MCP server"),
+    "DELETE api/v1/mcp/<name>": Access("admin", "remove MCP server"),
+    "POST api/v1/mcp/<name>/restart": Access("admin", "restart MCP server"),
+    # The audit log
+    "GET api/v1/audit": ADMIN,
+    # Wires of vendors
+    "POST api/v1/agui": CHAT,
+    "POST api/v1/ui/chat": CHAT,
+    "GET v1/models": READ,
+    "GET v1/models/<path:name>": READ,
+    "POST v1/chat/completions": CHAT,
+    "POST v1/completions": CHAT,
+    "POST v1/embeddings": CHAT,
+    "POST v1/messages": CHAT,
+    "POST v1/messages/count_tokens": CHAT,
+    "POST v1/responses": CHAT,
+    "GET v1/responses/<response_id>": READ,
+    "DELETE v1/responses/<response_id>": Access("chat", "delete response"),
+    "POST v1/responses/<response_id>/cancel": CHAT,
+    "GET v1/responses/<response_id>/input_items": READ,
+    "POST v1/conversations": CHAT,
+    "GET v1/conversations/<conversation_id>": READ,
+    "POST v1/conversations/<conversation_id>": CHAT,
+    "DELETE v1/conversations/<conversation_id>": Access("chat", "delete conversation"),
+    "GET v1/conversations/<conversation_id>/items": READ,
+    "POST v1/conversations/<conversation_id>/items": CHAT,
+    "POST ollama/api/chat": CHAT,
+    "POST ollama/api/generate": CHAT,
+    "POST ollama/api/embed": CHAT,
+    "POST ollama/api/embeddings": CHAT,
+    "GET ollama/api/tags": READ,
+    "POST ollama/api/show": READ,
+    "GET ollama/api/ps": READ,
+    "GET ollama/api/version": READ,
+    "POST ollama/api/pull": ADMIN,
+    "POST ollama/api/push": ADMIN,
+    "DELETE ollama/api/push": ADMIN,
+    "POST ollama/api/create": ADMIN,
+    "DELETE ollama/api/create": ADMIN,
+    "POST ollama/api/copy": ADMIN,
+    "DELETE ollama/api/copy": ADMIN,
+    "POST ollama/api/delete": ADMIN,
+    "DELETE ollama/api/delete": ADMIN,
+    "POST ollama/api/blobs/<digest>": ADMIN,
+}
+"""By method and route, as Django writes it."""
+
+_OURS, _VENDORS_ROOT = "api/v1/", "api/"
+
+
+def access_to(method: str, route: str) -> Access:
+    """Return what a request needs; HEAD is GET, and OPTIONS tells nothing but methods."""
+    if method == "OPTIONS":
+        return READ
+    if route.startswith(_VENDORS_ROOT) and not route.startswith(_OURS):
+        route = f"ollama/{route}"  # where MOCHI_OLLAMA_AT_ROOT is set
+    return ROUTES.get(f"{'GET' if method == 'HEAD' else method} {route}", ADMIN)
+
+
+def access_of(request: HttpRequest) -> Access:
+    """Return what a request needs whose route is known."""
+    match = request.resolver_match
+    if match is None:
+        return ADMIN
+    route = match.route
+    if route.startswith("^api/"):  # another path of a route of ours
+        route = f"{_OURS}{match.kwargs['name']}"
+    return access_to(request.method or "", route)
+
+
+def check_right(request: HttpRequest) -> None:
+    """Make sure that the caller may send a request whose route is known.
+
+    Raises:
+        Forbidden: it lacks the right.
+    """
+    right = access_of(request).right
+    if right is not None:
+        require(right)
