@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from mochi_project.openapi import NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionModel, Timestamp
+from mochi_server.core.caller import require
 from mochi_server.errors import InvalidRequest, ModelNotFound
 from mochi_server.protocol.completions import ModelKind
 from mochi_server.providers.base import ModelInfo
@@ -154,7 +155,13 @@ Probe = Annotated[Literal["true", "false"], Query(example="false")]
 
 
 async def read_status(probe: str, *, refresh: bool) -> StatusReport:
-    """Return what the providers have, and with ``probe`` whether each model answers."""
+    """Return what the providers have, and with ``probe`` whether each model answers.
+
+    Raises:
+        Forbidden: models are asked with the right ``chat`` only.
+    """
+    if probe == "true":
+        require("chat")
     checks = get_runtime().provider_checks
     status = checks.status_of_models if probe == "true" else checks.status
     return await status.read(refresh=refresh)

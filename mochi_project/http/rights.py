@@ -41,10 +41,14 @@ ROUTES: Mapping[str, Access] = {
     "GET page/<str:version>/<path:name>": OPEN,
     "GET <path:name>": OPEN,
     "GET ollama": READ,
+    "GET metrics": READ,
+    "GET api/v1/doctor": ADMIN,
     # Models
     "GET api/v1/models": READ,
     "GET api/v1/models/available": READ,
     "GET api/v1/models/check": READ,
+    "GET api/v1/models/pull": READ,
+    "POST api/v1/models/pull": Access("admin", "fetch model"),
     "GET api/v1/models/<path:model_name>": READ,
     # Sessions
     "GET api/v1/sessions": READ,
