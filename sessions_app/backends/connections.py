@@ -32,6 +32,9 @@ MAX_CONNECTIONS: Final = 8
 ANSWER_SECONDS = 10.0
 """Longest wait for an answer, with the wait for a connection."""
 
+CANCELLED_SECONDS = 2.0
+"""Longest wait for the answer to work that was cancelled."""
+
 OUTAGE_SECONDS = 3.0
 """Time after a first failure for which work is repeated: a restart may take as long."""
 
@@ -97,9 +100,14 @@ class DatabaseThreads:
             with anyio.fail_after(ANSWER_SECONDS):
                 return await loop.run_in_executor(self._executor, self._do, work, used)
         except TimeoutError as error:
-            for each in used:
-                _break(each)
+            _break_all(used)
             raise TimeoutError(f"it has not answered for {ANSWER_SECONDS:g} seconds") from error
+        except asyncio.CancelledError:
+            if used:  # the end of the process waits for its threads
+                patience = threading.Timer(CANCELLED_SECONDS, _break_all, [used])
+                patience.daemon = True
+                patience.start()
+            raise
 
     def _do(self, work: Callable[[], T], used: list[BaseDatabaseWrapper]) -> T:
         connection = self._connection()
@@ -148,11 +156,16 @@ class DatabaseThreads:
                 connection.close()
 
 
-def _break(connection: BaseDatabaseWrapper) -> None:
-    """Break a connection over a socket, so that the thread that waits for an answer gets an error.
+def _break_all(used: list[BaseDatabaseWrapper]) -> None:
+    """Break connections over a socket, so that threads that wait for an answer get an error.
 
-    Else it would wait for as long as the database takes.
+    Else they would wait for as long as the database takes. ``used`` is empty after the work.
     """
+    for connection in [*used]:
+        _break(connection)
+
+
+def _break(connection: BaseDatabaseWrapper) -> None:
     get_descriptor = getattr(connection.connection, "fileno", None)
     with suppress(Exception):  # the connection is being closed just now
         if get_descriptor is not None:

@@ -293,10 +293,16 @@ async def test_a_database_that_hangs_is_given_up_and_leaves_no_thread_behind(
     server.hang()
     with pytest.raises(StorageError, match="has not answered"):
         await storage.read("one")
+    server.resume()
+    monkeypatch.undo()
+    assert (await storage.read("one"))[0] == b"x"
+    server.hang()
+    with anyio.move_on_after(0.3) as cancelled:
+        await storage.read("one")
+    assert cancelled.cancelled_caught
     with anyio.fail_after(30):
         await storage.aclose()  # waits for the threads
     server.resume()
-    monkeypatch.undo()
     assert (await storage.read("one"))[0] == b"x"
 
 
