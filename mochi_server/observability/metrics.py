@@ -48,7 +48,7 @@ from ..protocol.events import (
     ToolCallStarted,
     ToolResultReady,
 )
-from .names import provider_name
+from .names import clean, provider_name
 
 LAG_SECONDS: Final = 0.5
 """Seconds between two looks at how late the event loop is."""
@@ -84,6 +84,7 @@ class _Names:
         self._known: set[str] = set()
 
     def bounded(self, name: str) -> str:
+        name = clean(name)
         if name in self._known:
             return name
         if len(self._known) >= MOST_NAMES:

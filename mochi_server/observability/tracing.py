@@ -16,8 +16,6 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
-from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -35,10 +33,26 @@ from ..protocol.events import (
     ToolCallStarted,
     ToolResultReady,
 )
-from .names import provider_name
+from .names import clean, provider_name
 
 FLUSH_SECONDS: Final = 2.0
 """Longest wait at the end for a collector to take the last spans."""
+
+# OpenTelemetry's names; its package has all of them only in its latest versions.
+AGENT_NAME: Final = "gen_ai.agent.name"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
+OPERATION_NAME: Final = "gen_ai.operation.name"
+PROVIDER_NAME: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+ERROR_TYPE: Final = "error.type"
 
 RUN_ID: Final = "mochi.run.id"
 RUN_STATE: Final = "mochi.run.state"
@@ -82,14 +96,14 @@ class Tracing(RunObserver):
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = TraceContextTextMapPropagator().extract(trace_context(), context=parent)
         attributes: _Attributes = {
-            gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent",
-            gen_ai.GEN_AI_CONVERSATION_ID: head.session_id,
-            gen_ai.GEN_AI_REQUEST_MODEL: head.named_model or head.model,
+            OPERATION_NAME: "invoke_agent",
+            CONVERSATION_ID: head.session_id,
+            REQUEST_MODEL: clean(head.named_model or head.model),
             RUN_ID: head.run_id,
         }
         kind, _, name = (head.named_model or "").partition("/")
         if kind == "agent":
-            attributes[gen_ai.GEN_AI_AGENT_NAME] = name
+            attributes[AGENT_NAME] = clean(name)
         if identity := request_id():
             attributes[REQUEST_ID] = identity
         span = self._tracer.start_span("invoke_agent", context=parent, attributes=attributes)
@@ -113,18 +127,18 @@ class Tracing(RunObserver):
                     pass
             if isinstance(event, ConfirmationRequired | ConfirmationDecided):
                 _parent(spans, event.agent_call_id).add_event(
-                    f"mochi.{event.type}", {gen_ai.GEN_AI_TOOL_NAME: event.tool_name}
+                    f"mochi.{event.type}", {TOOL_NAME: clean(event.tool_name)}
                 )
 
     def _begin_call(self, spans: _RunSpans, event: ToolCallStarted | ConfirmationDecided) -> None:
         spans.calls[event.agent_call_id, event.tool_call_id] = self._start(
-            f"execute_tool {event.tool_name}",
+            f"execute_tool {clean(event.tool_name)}",
             _parent(spans, event.agent_call_id),
             {
-                gen_ai.GEN_AI_OPERATION_NAME: "execute_tool",
-                gen_ai.GEN_AI_TOOL_NAME: event.tool_name,
-                gen_ai.GEN_AI_TOOL_CALL_ID: event.tool_call_id,
-                gen_ai.GEN_AI_TOOL_TYPE: "function",
+                OPERATION_NAME: "execute_tool",
+                TOOL_NAME: clean(event.tool_name),
+                TOOL_CALL_ID: clean(event.tool_call_id),
+                TOOL_TYPE: "function",
             },
         )
 
@@ -135,10 +149,10 @@ class Tracing(RunObserver):
             f"invoke_agent {event.agent_name}",
             spans.calls.get((outer, call_id)) or _parent(spans, outer),
             {
-                gen_ai.GEN_AI_OPERATION_NAME: "invoke_agent",
-                gen_ai.GEN_AI_AGENT_NAME: event.agent_name,
-                gen_ai.GEN_AI_CONVERSATION_ID: event.session_id,
-                gen_ai.GEN_AI_REQUEST_MODEL: event.model,
+                OPERATION_NAME: "invoke_agent",
+                AGENT_NAME: event.agent_name,
+                CONVERSATION_ID: event.session_id,
+                REQUEST_MODEL: clean(event.model),
             },
         )
 
@@ -146,14 +160,14 @@ class Tracing(RunObserver):
         if (spans := self._runs.get(call.head.run_id)) is None:
             return
         self._asking[call] = self._start(
-            f"chat {call.model}",
+            f"chat {clean(call.model)}",
             _parent(spans, spans.agent_of.get(call.session_id)),
             {
-                gen_ai.GEN_AI_OPERATION_NAME: "chat",
-                gen_ai.GEN_AI_PROVIDER_NAME: provider_name(call.provider),
-                gen_ai.GEN_AI_REQUEST_MODEL: call.model,
-                gen_ai.GEN_AI_REQUEST_STREAM: True,
-                gen_ai.GEN_AI_CONVERSATION_ID: call.session_id,
+                OPERATION_NAME: "chat",
+                PROVIDER_NAME: provider_name(call.provider),
+                REQUEST_MODEL: clean(call.model),
+                REQUEST_STREAM: True,
+                CONVERSATION_ID: call.session_id,
             },
             SpanKind.CLIENT,
         )
@@ -163,13 +177,13 @@ class Tracing(RunObserver):
             return
         if call.first_chunk_at is not None:
             seconds = call.first_chunk_at - call.began_at
-            span.set_attribute(gen_ai.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
+            span.set_attribute(RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
         if (finish := call.finish) is not None:
-            span.set_attribute(gen_ai.GEN_AI_RESPONSE_FINISH_REASONS, [finish.reason])
+            span.set_attribute(RESPONSE_FINISH_REASONS, [clean(finish.reason)])
             if finish.prompt_eval_count is not None:
-                span.set_attribute(gen_ai.GEN_AI_USAGE_INPUT_TOKENS, finish.prompt_eval_count)
+                span.set_attribute(USAGE_INPUT_TOKENS, finish.prompt_eval_count)
             if finish.eval_count is not None:
-                span.set_attribute(gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS, finish.eval_count)
+                span.set_attribute(USAGE_OUTPUT_TOKENS, finish.eval_count)
         _end(span, call.error_type)
 
     def on_ended(self, head: RunHead, state: RunState, error: MochiError | None) -> None:
