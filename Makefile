@@ -69,6 +69,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/agents.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/confirmations.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/workers.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/wires.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sockets.py $(BENCH_ARGS)
 

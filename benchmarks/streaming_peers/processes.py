@@ -99,7 +99,7 @@ class Server:
 
     def sessions(self, model: str, count: int) -> list[str]:
         """New sessions, made before the clock runs."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             return [self._session(link, model) for _ in range(count)]
         finally:
@@ -129,8 +129,8 @@ def _command(name: str, port: int) -> list[str]:
 
 
 @contextmanager
-def server(name: str, upstream_url: str, folder: Path) -> Iterator[Server]:
-    """A running server that answers, with its sessions below ``folder``."""
+def server(name: str, upstream_url: str, folder: Path, *, workers: int = 1) -> Iterator[Server]:
+    """A running server that answers, with its sessions below ``folder``; only ours has workers."""
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     environment = {
@@ -141,6 +141,7 @@ def server(name: str, upstream_url: str, folder: Path) -> Iterator[Server]:
         "MOCHI_DATA_DIR": str(folder),
         # The peers write none.
         "MOCHI_SUMMARIZATION_ENABLED": "false",
+        "MOCHI_WORKERS": str(workers),
     }
     with (
         (folder / "server.log").open("wb") as log,
