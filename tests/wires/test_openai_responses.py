@@ -154,6 +154,26 @@ async def test_a_call_of_a_server_tool_is_approved_on_the_wire(client, approve):
         await client.responses.create(**options)
 
 
+async def test_a_client_that_sends_the_whole_conversation_approves_as_well(client):
+    """As OpenAI's agents do: no ``previous_response_id``, and all items of the answers before."""
+    options = {"model": "lorem", "tools": [SERVER_ADD]}
+    script = [says("Let me see."), calls("add", a=2, b=3)], [says("Done.")]
+    history = [{"role": "user", "content": scripted(*script)}]
+    response = await client.responses.create(input=history, **options)
+    history += [item.model_dump(exclude_none=True) for item in response.output]
+    answer = {"type": "mcp_approval_response", "approve": True}
+    history.append({**answer, "approval_request_id": history[-1]["id"]})
+    response = await client.responses.create(input=history, **options)
+    assert [item.type for item in response.output] == ["mcp_call", "message"]
+    assert response.output_text == "Done."
+    with pytest.raises(openai.BadRequestError, match="no such approval_request_id"):
+        await client.responses.create(input=history, **options)  # it is decided
+    history += [item.model_dump(exclude_none=True) for item in response.output]
+    history.append({"role": "user", "content": scripted([says("Again.")])})
+    response = await client.responses.create(input=history, **options)
+    assert response.output_text == "Again."
+
+
 async def test_two_calls_of_one_reply_are_approved_one_after_the_other(client):
     script = [calls("add", a=1, b=2), calls("add", a=3, b=4)], [says("Done.")]
     response = await create(client, *script, tools=[SERVER_ADD])

@@ -72,9 +72,9 @@ async def create_response(request: HttpRequest) -> HttpResponseBase:
         if isinstance(payload.input, str)
         else payload.input
     )
-    approvals = [item for item in items if isinstance(item, InputApproval)]
-    if approvals:
-        started, response_id, record = await _decide(payload, approvals)
+    last = items[-1] if items else None
+    if isinstance(last, InputApproval):  # earlier ones are of a history that is sent whole
+        started, response_id, record = await _decide(payload, last)
     else:
         record = record_of(payload)
         started, response_id = await _start(payload, items, record)
@@ -160,18 +160,19 @@ def _session_of(payload: ResponseRequest) -> str | None:
 
 
 async def _decide(
-    payload: ResponseRequest, approvals: Sequence[InputApproval]
+    payload: ResponseRequest, approval: InputApproval
 ) -> tuple[StartedRun, ResponseId, JSONObject]:
     """Decide about a call that a response has asked about; go on with its run."""
-    if payload.previous_response_id is None or len(approvals) > 1:
-        raise InvalidRequest(
-            "An mcp_approval_response comes alone, with the previous_response_id that asked."
-        )
-    asked = ResponseId.read(payload.previous_response_id)
-    found = _APPROVAL.fullmatch(approvals[0].approval_request_id)
+    runtime = get_runtime()
+    found = _APPROVAL.fullmatch(approval.approval_request_id)
     if found is None:
         raise InvalidRequest("There is no such approval_request_id.")
-    runtime = get_runtime()
+    if payload.previous_response_id is not None:
+        asked = ResponseId.read(payload.previous_response_id)
+    elif (pending := await runtime.inbox.store.find(found["confirmation"])) is not None:
+        asked = ResponseId(pending.confirmation.run_id, pending.confirmation.session_id)
+    else:
+        raise InvalidRequest("There is no such approval_request_id.")
     stored = await _service().find(asked)
     question = await _question(asked, found["confirmation"])
     if question is None or question[0] != int(found["event"]):
@@ -181,8 +182,8 @@ async def _decide(
     try:
         await runtime.inbox.decide(
             found["confirmation"],
-            approved=approvals[0].approve,
-            reason=approvals[0].reason,
+            approved=approval.approve,
+            reason=approval.reason,
             session_id=asked.session_id,
         )
     except BaseException:
