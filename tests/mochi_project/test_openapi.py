@@ -7,6 +7,7 @@ from urllib.parse import urlencode, urljoin
 import jsonschema_rs
 import pytest
 
+from mochi_project.api import api as ours
 from mochi_project.openapi import example_of
 
 METHODS = {"get", "post", "put", "patch", "delete"}
@@ -240,6 +241,14 @@ async def test_the_events_of_a_stream_are_described(document):
 async def test_every_reference_leads_somewhere(document):
     for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)):
         assert name in document["components"]["schemas"], name
+
+
+def test_the_document_is_made_once_for_each_place_where_the_application_is_mounted():
+    document = ours.get_openapi_schema(path_prefix="/api/v1/")
+    elsewhere = ours.get_openapi_schema(path_prefix="/mochi/api/v1/")
+    assert ours.get_openapi_schema(path_prefix="/api/v1/") is document
+    assert "/api/v1/health" in document["paths"]
+    assert "/mochi/api/v1/health" in elsewhere["paths"]
 
 
 @pytest.mark.parametrize(
