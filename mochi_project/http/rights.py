@@ -98,7 +98,7 @@ ROUTES: Mapping[str, Access] = {
     "DELETE api/v1/policies/<rule_id>": Access("tools", "delete policy"),
     # Tools, agents, prompts, presets
     "GET api/v1/tools": READ,
-    "GET api/v1/tools/stats": READ,
+    "GET api/v1/tools/stats": ADMIN,
     "POST api/v1/tools/reload": Access("admin", "reload tools"),
     "GET api/v1/tools/<tool_name>": READ,
     "GET api/v1/agents": READ,
@@ -176,6 +176,8 @@ def access_to(method: str, route: str) -> Access:
     """Return what a request needs; HEAD is GET, and OPTIONS tells nothing but methods."""
     if method == "OPTIONS":
         return READ
+    if not route:
+        return OPEN  # nothing is there, or the page
     if route.startswith(_VENDORS_ROOT) and not route.startswith(_OURS):
         route = f"ollama/{route}"  # where MOCHI_OLLAMA_AT_ROOT is set
     return ROUTES.get(f"{'GET' if method == 'HEAD' else method} {route}", ADMIN)

@@ -68,10 +68,7 @@ class Announcement:
         self._say(f"  sessions: {self._place_of_sessions()}")
         if not self.settings.demands_token and is_public(self.settings.host):
             self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
-        models, problems = self._models()
-        for line in provider_lines(health, models, problems):
-            self._say(f"  {line}")
-        for line in self._invitation(models):
+        for line in self._of_models(health):
             self._say(line)
         if self._open_page and has_page and has_desktop():
             webbrowser.open(f"{self.url}/")
@@ -84,6 +81,15 @@ class Announcement:
             "memory": "in memory, gone when the server stops",
         }
         return places[self.settings.session_storage]
+
+    def _of_models(self, health: dict[str, Any]) -> Iterator[str]:
+        if self.settings.demands_token and self.settings.api_token is None:
+            yield f"  every request needs a token:  {own_command()} token add"
+            return
+        models, problems = self._models()
+        for line in provider_lines(health, models, problems):
+            yield f"  {line}"
+        yield from self._invitation(models)
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody reads what we print

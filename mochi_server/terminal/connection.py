@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from secrets import token_urlsafe
 from typing import IO, Final
 
 import anyio
@@ -65,6 +66,9 @@ async def connected(
             f"No server answers at {settings.local_url}.\n{data_folder_choice(problem, *words)}"
         )
     say(f"No server answers at {settings.local_url}; starting one for this command ...")
+    if token is None and settings.demands_token:
+        token = token_urlsafe()  # of this command's server alone
+        values = {**values, "api_token": token}
     async with _own_server(settings, values) as own, Client(own, token) as client:
         yield client
 
