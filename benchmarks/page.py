@@ -174,10 +174,8 @@ async def main(characters: int, profile: Path | None) -> bool:
             if profile:
                 await client.send("Profiler.enable")
                 await client.send("Profiler.start")
-            print(
-                "characters    fps   idle worst/ms  long  longest"
-                "  task  script  layout  style  (ms/s)"
-            )
+            print("characters    fps   idle worst/ms  long  longest  task  script  layout  style")
+            print("                     (frames/s)           (ms)   (the others: ms a second)")
             samples = await measure(page, idle, client)
             if profile:
                 result = await client.send("Profiler.stop")

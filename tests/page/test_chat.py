@@ -192,3 +192,73 @@ async def test_an_image_is_attached_and_shown_with_the_message(page):
     await expect(page.locator(".answer")).to_contain_text("[files: 1]")
     shown = page.locator(".question").get_by_role("img", name="dot.png")
     await expect(shown).to_have_attribute("src", re.compile("^blob:"))
+
+
+async def test_an_image_that_is_pasted_is_attached(page):
+    await page.get_by_role("textbox", name="Write a message").focus()
+    await page.evaluate(
+        """async (bytes) => {
+          const image = new File([new Uint8Array(bytes)], "pasted.png", { type: "image/png" });
+          const data = new DataTransfer();
+          data.items.add(image);
+          document.activeElement.dispatchEvent(
+            new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+        }""",
+        [*png(4, 4)],
+    )
+    await expect(page.get_by_role("img", name="pasted.png")).to_be_visible()
+    await send(page, "What is on it?")
+    await answered(page)
+    await expect(page.locator(".question").get_by_role("img", name="pasted.png")).to_be_visible()
+
+
+async def test_text_from_right_to_left_is_shown_so(page):
+    text = "مرحبا، كيف حالك؟\n\n- عنصر أول\n- عنصر ثان\n\n| اسم | قيمة |\n|---|---|\n| أ | 1 |"
+    await send(page, scripted(f"{text}\n\nAnd English.\n\n- an item", question="اشرح لي"))
+    await answered(page)
+    direction = "element => getComputedStyle(element).direction"
+    answer = page.locator(".answer .markdown")
+    for selector in ("p >> nth=0", "ul >> nth=0", "table"):
+        assert await answer.locator(selector).evaluate(direction) == "rtl", selector
+    for selector in ("p >> nth=1", "ul >> nth=1"):
+        assert await answer.locator(selector).evaluate(direction) == "ltr", selector
+    assert await page.locator(".bubble").evaluate(direction) == "rtl"
+
+
+async def test_a_growing_answer_keeps_what_is_drawn_of_it(page):
+    rows = "".join(f"| row {number} | some words |\n" for number in range(40))
+    table = f"| a | b |\n|---|---|\n{rows}"
+    stall = {"stall": {"seconds": 3600, "after_words": 60}}
+    pause = {"stall": {"seconds": 2, "after_words": 30}}
+    await send(page, scripted([{"text_message": {"text": table}}, pause, stall]))
+    row = page.locator(".answer tbody tr").first
+    await row.wait_for()
+    await row.evaluate("row => { row.seen = true }")
+    before = await page.locator(".answer tbody tr").count()
+    await expect(page.locator(".answer tbody tr").nth(before)).to_be_visible()
+    assert await row.evaluate("row => row.seen")
+    await page.get_by_role("button", name="Stop").click()
+    await answered(page)
+
+
+async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
+    messages = [
+        {"role": role, "content": f"Message {number} of the {role}."}
+        for number in range(2500)
+        for role in ("user", "assistant")
+    ]
+    session = {"metadata": {"session_id": "long", "model": "lorem"}, "messages": messages}
+    status, _ = await shared.server.post("/sessions/import", session)
+    assert status == 200
+    _, listed = await shared.server.get("/sessions?query=2499")
+    session_id = listed["sessions"][0]["session_id"]
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+    articles = page.locator(".messages article")
+    assert await articles.count() < 200
+    scroller = page.locator(".scroller")
+    await page.get_by_role("button", name="Show earlier").scroll_into_view_if_needed()
+    await expect(page.get_by_text("Message 2460 of the user.")).to_be_attached()
+    assert await articles.count() < 400
+    await scroller.evaluate("element => { element.scrollTop = element.scrollHeight }")
+    await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()

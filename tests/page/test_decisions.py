@@ -25,7 +25,16 @@ def add_numbers(a: float, b: float) -> str:
     return str(a + b)
 
 
-__all__ = ["add_numbers"]
+def say(text: str) -> str:
+    """Return a text.
+
+    Args:
+        text: What to return.
+    """
+    return text
+
+
+__all__ = ["add_numbers", "say"]
 '''
 ASKING = {"tools": ["add_numbers"], "execution_policy": "always_confirm"}
 
@@ -122,3 +131,50 @@ async def test_answers_are_kept_beside_each_other_and_branches_begun(shared):
         await page.get_by_role("button", name="Ask in a branch").click()
         await expect(page.locator(".answer[aria-busy=false]")).to_contain_text("Another one.")
         assert page.url != first
+
+
+async def test_a_hostile_argument_result_and_file_name_do_nothing(shared):
+    hostile = (
+        "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
+        "[a](javascript:window.hacked=1) \u202egnp.exe " + "w" * 3000
+    )
+    session = await shared.server.new_session(
+        "lorem", tool_settings={"tools": ["say"], "execution_policy": "always_confirm"}
+    )
+    async with shared.page(f"/#/chat/{session}", viewport={"width": 390, "height": 700}) as page:
+        file = {"name": f"{hostile[:120]}.txt".replace("/", "-"), "mimeType": "text/plain"}
+        await page.locator("input[type=file]").set_input_files({**file, "buffer": b"text"})
+        call = [{"tool_call": [{"name": "say", "args": {"text": hostile}}]}]
+        await send(page, scripted(call, "Done."))
+        card = page.get_by_role("region", name="Call of say")
+        await expect(card.locator("pre")).to_contain_text("\\u202egnp.exe")
+        await card.get_by_role("button", name="Edit arguments").click()
+        await card.get_by_role("button", name="Deny").click()
+        for button in await card.get_by_role("button").all():
+            box = await button.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+        await card.get_by_role("button", name="As it was").click()
+        await card.get_by_role("button", name="Approve").click()
+        await answered(page)
+        await card.get_by_role("button").first.click()
+        await expect(card.locator(".result")).to_contain_text("\\u202egnp.exe")
+        assert await page.locator("main :is(script, iframe, img)").count() == 0
+        assert await page.evaluate("window.hacked") is None
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        scroller = page.locator(".scroller")
+        assert await scroller.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+async def test_a_call_that_runs_is_a_whole_card(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(CALL, "Done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await expect(card).to_be_visible()
+        # whatever its state is called, as other parts of the page have classes of these names
+        for state in ("asking", "waiting", "running", "done", "failed", "unknown"):
+            await card.evaluate("(card, state) => { card.className = `card call ${state}` }", state)
+            assert (await card.bounding_box())["width"] > 300, state
+        await card.get_by_role("button", name="Approve").click()
+        await answered(page)

@@ -43,10 +43,10 @@ export function useDismiss(element, isOpen, dismiss) {
     const onKey = (event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
-      dismiss();
+      dismiss(event);
     };
     const onPointer = (event) => {
-      if (!element.current?.contains(event.target)) dismiss();
+      if (!element.current?.contains(event.target)) dismiss(event);
     };
     document.addEventListener("keydown", onKey, true);
     document.addEventListener("pointerdown", onPointer, true);

@@ -11,6 +11,12 @@ import { Attachments } from "./attachments.js";
 
 const LONG = 2000; // characters of a result that are shown at first
 
+/** Leave the buttons, which go away, for the message or what else the page is for. */
+function moveFocus() {
+  const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
+  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
+}
+
 /** The arguments, the buttons that decide, and what a decision may say. */
 export function Decision({ confirmation }) {
   const [text, setText] = useState(null);
@@ -23,7 +29,8 @@ export function Decision({ confirmation }) {
 
   const send = async (decision) => {
     setSent(true);
-    if (!(await attempt(() => decide(confirmation.confirmation_id, decision)))) setSent(false);
+    if (await attempt(() => decide(confirmation.confirmation_id, decision))) moveFocus();
+    else setSent(false);
   };
   const approve = () => {
     const decision = { approved: true, ...(remember && { remember }) };

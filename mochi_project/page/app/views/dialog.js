@@ -20,6 +20,8 @@ export function DialogHost() {
   }, [dialog]);
   if (!dialog) return null;
   const close = (value = null) => {
+    if (shown.peek() !== dialog) return;
+    element.current.close(); // it gives the focus back
     shown.value = null;
     dialog.resolve(value);
   };

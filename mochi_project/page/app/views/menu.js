@@ -11,7 +11,7 @@ export function Menu({ label, items }) {
     setOpen(false);
     element.current?.querySelector("button")?.focus();
   };
-  useDismiss(element, isOpen, () => setOpen(false));
+  useDismiss(element, isOpen, ({ type }) => (type === "keydown" ? close() : setOpen(false)));
   useEffect(() => {
     if (isOpen) element.current.querySelector("[role=menuitem]")?.focus();
   }, [isOpen]);
@@ -24,7 +24,6 @@ export function Menu({ label, items }) {
       event.preventDefault();
       entries[(index + step + entries.length) % entries.length]?.focus();
     } else if (event.key === "Tab") setOpen(false);
-    else if (event.key === "Escape") close();
   };
   const choose = (item) => {
     close();

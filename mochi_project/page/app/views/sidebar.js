@@ -1,6 +1,6 @@
 // The list of sessions, and the way to the other pages.
 
-import { html, memo, useRef, useValue } from "../library.js";
+import { html, memo, useEffect, useRef, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
@@ -133,11 +133,21 @@ export function Sidebar({ isOpen, close }) {
   const { page } = useValue(route);
   const waiting = useValue(inboxCount);
   const current = useValue(theme);
+  const element = useRef(null);
+  useEffect(() => {
+    if (isOpen) element.current.querySelector("a").focus();
+  }, [isOpen]);
   const newChat = () => {
     go("");
     close();
   };
-  return html`<aside class="sidebar ${isOpen ? "is-open" : ""}" id="sidebar" aria-label=${t.sidebar}>
+  const onKey = (event) => {
+    if (event.key !== "Escape" || !isOpen) return;
+    close();
+    document.querySelector("[aria-controls=sidebar]").focus();
+  };
+  return html`<aside class="sidebar ${isOpen ? "is-open" : ""}" id="sidebar" aria-label=${t.sidebar}
+    ref=${element} onKeyDown=${onKey}>
     <div class="row">
       <a class="brand" href=${address("")}>mochi</a>
       <${IconButton} icon=${current === "dark" ? "sun" : "moon"} label=${t.theme} onClick=${toggleTheme} />
