@@ -72,7 +72,8 @@ async def check_django(_: Runtime) -> list[Finding]:
 
 
 async def check_database(_: Runtime) -> list[Finding]:
-    if not settings.DATABASES:  # or a package is missing, as the check of the backends says
+    # Without its packages there is none, as the check of the backends says.
+    if settings.MOCHI.session_storage != "database" or not settings.DATABASES:
         return []
     return [await in_daemon_thread(_database_finding)]
 

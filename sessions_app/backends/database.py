@@ -328,9 +328,11 @@ class DatabaseStorage(SessionStorage):
             await self._threads.run(partial(self._end_lease, session_id, lease, token))
 
     def _end_lease(self, session_id: str, lease: Lease, token: str) -> None:
-        row = self._row(session_id)
-        row.filter(**{lease: token}).update(**{f"{lease}_until": None})
-        self._remove_if_unused(session_id)
+        held = self._row(session_id).filter(**{lease: token})
+        over = {f"{lease}_until": None}
+        if not held.filter(version__isnull=False).update(**over):
+            held.update(**over)
+            self._remove_if_unused(session_id)
 
     async def _renew(self) -> None:
         """Renew the claims as long as there are some."""
