@@ -79,7 +79,6 @@ async def test_what_nobody_has_foreseen_arrives_once_with_its_ids_and_no_words(
     folder: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ):
     with running_receiver() as receiver:
-        monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "my_settings")
         monkeypatch.setenv("SENTRY_DSN", receiver.url.replace("://", "://public@") + "/1")
         code = (
             f"import os, sys; sys.path[:0] = [{str(folder)!r}]; "
