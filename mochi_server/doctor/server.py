@@ -23,6 +23,7 @@ from ..core.aio import in_daemon_thread
 from ..core.files import max_files
 from ..core.processes import processes_in
 from ..core.progress import counted
+from ..core.tokens import AccessTokenFile, TokensUnusable
 from ..runtime import Runtime
 from ..server.startup import (
     is_public,
@@ -55,6 +56,13 @@ def reach_findings(settings: MochiServerSettings) -> Iterator[Finding]:
         yield warning(
             f"MOCHI_API_TOKEN has fewer than {SHORT_TOKEN} characters.",
             'python3 -c "import secrets; print(secrets.token_urlsafe(32))" makes a good one.',
+        )
+    try:
+        AccessTokenFile(settings.tokens_path, settings.token_use_path).load()
+    except TokensUnusable as problem:
+        yield error(
+            f"No token of {settings.tokens_path} is accepted: {problem}.",
+            "Correct the file. See docs/reference/tokens.md.",
         )
     if "*" in settings.allowed_hosts:
         text = "MOCHI_ALLOWED_HOSTS is *: the server answers to every name."

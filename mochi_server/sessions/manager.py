@@ -136,11 +136,24 @@ class SessionManager:
                 await run_to_completion(self._write(session, create))
             except SessionExists:
                 if session_id is not None:
-                    await self.check_exists(session_id)
+                    if await self._is_hidden(session_id):
+                        raise SessionNotFound(session_id=session_id) from None
                     raise
             else:
                 session.saved()
                 return session
+
+    async def _is_hidden(self, session_id: str) -> bool:
+        """Return whether a session is there that the caller does not see."""
+        if current_caller().owner is None:
+            return False
+        try:
+            await self._load(session_id, None)
+        except SessionNotFound:
+            with suppress(SessionNotFound):  # it is just being created
+                await self.storage.version(session_id)
+                return True
+        return False
 
     async def get(self, session_id: str) -> ChatSession:
         """Return the session as it is stored now; changes to it stay in memory.

@@ -16,6 +16,7 @@ ROUTES = {
     "GET /api/v1/health": "readHealth",
     "GET /api/v1/health/live": "checkLive",
     "GET /api/v1/health/ready": "checkReady",
+    "GET /api/v1/audit": "readAuditLog",
     "GET /api/v1/models": "listModels",
     "GET /api/v1/models/available": "listAvailableModels",
     "GET /api/v1/models/check": "checkModels",

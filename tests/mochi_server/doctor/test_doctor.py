@@ -148,6 +148,14 @@ def test_what_opens_the_server_is_told(values: dict[str, object], found: list[Le
     assert levels(list(reach_findings(load_settings(**values)))) == found
 
 
+def test_a_file_of_tokens_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path)
+    settings.tokens_path.write_text("{")
+    (_, finding) = reach_findings(settings)
+    assert finding.level == "error"
+    assert "tokens.json is accepted: it is not JSON" in finding.what
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
