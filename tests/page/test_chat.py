@@ -248,10 +248,9 @@ async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
         for role in ("user", "assistant")
     ]
     session = {"metadata": {"session_id": "long", "model": "lorem"}, "messages": messages}
-    status, _ = await shared.server.post("/sessions/import", session)
+    status, answer = await shared.server.post("/sessions/import", session)
     assert status == 200
-    _, listed = await shared.server.get("/sessions?query=2499")
-    session_id = listed["sessions"][0]["session_id"]
+    session_id = answer["imported"][0]["session_id"]
     await page.goto(f"{shared.server.url}/#/chat/{session_id}")
     await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
     articles = page.locator(".messages article")

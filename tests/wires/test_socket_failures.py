@@ -123,3 +123,71 @@ async def test_long_histories_cut_answers_and_lost_workspaces_are_told_and_the_s
             assert not any("story" in str(message["content"]) for message in sent)
             _, session = await server.get(f"/sessions/{session_id}")
             assert session["messages"][0]["content"] == "Tell me a story."
+
+
+BREAK = '''
+def fail() -> str:
+    """Raise an error."""
+    raise ValueError("there is no paper")
+
+
+def leave() -> str:
+    """End the process."""
+    raise SystemExit(3)
+'''
+
+
+async def test_a_tool_that_fails_stops_no_other_call(tmp_path: Path, ollama: FakeOllama) -> None:
+    write_tools(tmp_path / "tools", add=ADD, broken=BREAK)
+    never = {"tools": ["add", "fail", "leave"], "execution_policy": "never_confirm"}
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session_id = await server.new_session(tool_settings=never)
+        async with ready_socket(server, session_id=session_id) as client:
+            calls = [
+                {"name": "fail", "arguments": {}},
+                {"name": "add", "arguments": {"a": 2, "b": 3}},
+                {"name": "leave", "arguments": {}},
+            ]
+            ollama.reply(tool_calls=calls)
+            ollama.reply(["One of three."])
+            frames = await client.say("Try all.")
+            errors = [frame["data"] for frame in frames if frame["event"] == "agent:error"]
+            assert {error["name"] for error in errors} == {"fail", "leave"}
+            assert "there is no paper" in str(errors)
+            outputs = [frame["data"] for frame in frames if frame["event"] == "tool:output"]
+            assert [(each["name"], each["output"]) for each in outputs] == [("add", "5")]
+            assert text_of(frames) == "One of three."
+
+
+async def test_a_run_of_another_process_on_the_folder_is_decided_and_stopped(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    ollama.one_at_a_time = False
+    write_tools(tmp_path / "tools", add=ADD)
+    settings = {"data_dir": tmp_path, "ollama": ollama}
+    async with running_server(**settings) as one, running_server(**settings) as two:
+        session_id = await one.new_session(tool_settings=ASKED)
+        async with ready_socket(one, session_id=session_id) as first, ready_socket(two) as second:
+            ollama.reply(**SUM, match="2 + 3")
+            ollama.reply(["It is five."], match="2 + 3")
+            started = await first.ask("message", {"message": "What is 2 + 3?"})
+            run_id = started["data"]["run_id"]
+            asked = await first.until("tool:approval_required")
+            await second.ask("resume", {"run_id": run_id})
+            assert await second.until("tool:approval_required") == asked
+            decision = {"callId": asked["data"]["callId"], "approved": True}
+            assert (await second.ask("tool:approval", decision))["event"] == "reply"
+            assert await done(second, run_id) == await done(first, run_id)
+            assert text_of(first.of_run(run_id)) == "It is five."
+
+            ollama.reply(**SUM, match="stop it")
+            started = await first.ask("message", {"message": "Ask, and I stop it."})
+            run_id = started["data"]["run_id"]
+            await first.until("tool:approval_required")
+            await second.ask("resume", {"run_id": run_id})
+            stopped = await second.ask("stop", {"run_id": run_id})
+            assert stopped["data"]["state"] == "stopped"
+            assert await done(second, run_id) == await done(first, run_id)
+            _, runs = await two.get(f"/runs?session_id={session_id}")
+            states = {run["run_id"]: run["state"] for run in runs["runs"]}
+            assert states[run_id] == "stopped"
