@@ -29,7 +29,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from ..chat.confirmations.store import ConfirmationStore
 from ..chat.journal.records import RunHead, RunState
-from ..chat.runs.observer import ObservedRequest, RunObserver
+from ..chat.runs.observer import CANCELLED, ObservedRequest, RunObserver
 from ..chat.runs.registry import RunRegistry
 from ..core.aio import in_thread
 from ..errors import (
@@ -279,8 +279,8 @@ class Metrics(RunObserver):
         labels = (_CHAT, provider, self._models.bounded(call.model))
         self._events.labels("delta").inc(call.chunks)
         self._duration.labels(*labels, call.error_type or "").observe(call.ended_at - call.began_at)
-        if isinstance(call.error, MochiError):
-            self.on_provider_error(call.provider, call.error)
+        if call.error_type not in {None, CANCELLED}:
+            self._errors.labels(provider, call.error_type).inc()
         if call.first_chunk_at is None:
             return
         self._first_chunk.labels(*labels).observe(call.first_chunk_at - call.began_at)

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..chat.journal.records import RunHead, RunState
-from ..chat.runs.observer import ObservedRequest, RunObserver
+from ..chat.runs.observer import CANCELLED, ObservedRequest, RunObserver
 from ..core.aio import in_daemon_thread
 from ..core.logs import request_id, trace_context
 from ..errors import MochiError, ToolExecutionFailed
@@ -190,7 +190,7 @@ class Tracing(RunObserver):
         if (spans := self._runs.pop(head.run_id, None)) is None:
             return
         for span in (*spans.agents.values(), *spans.calls.values()):
-            _end(span, "cancelled")
+            _end(span, CANCELLED)
         spans.turn.set_attribute(RUN_STATE, state)
         _end(spans.turn, None if error is None else error.code)
 

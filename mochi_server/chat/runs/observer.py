@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from ...errors import MochiError
+from ...errors import InternalError, MochiError
 from ...protocol.completions import Finish
 from ...protocol.events import Event
 from ..journal.records import RunHead, RunState
+
+CANCELLED: Final = "cancelled"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,8 +37,8 @@ class ObservedRequest:
     chunks: int = 0
     """Pieces of the reply that have come, about one for each token."""
     finish: Finish | None = None
-    error: BaseException | None = None
-    """Why there is no whole reply; a cancellation too."""
+    error_type: str | None = None
+    """Why there is no whole reply: the code of the error, or ``cancelled``."""
 
     def count(self, chunks: int) -> None:
         """Note that so many pieces have come."""
@@ -43,12 +46,14 @@ class ObservedRequest:
             self.first_chunk_at = time.perf_counter()
         self.chunks += chunks
 
-    @property
-    def error_type(self) -> str | None:
-        """The code of the error, or ``cancelled``; None of a whole reply."""
-        if self.error is None:
-            return None
-        return self.error.code if isinstance(self.error, MochiError) else "cancelled"
+    def fail(self, error: BaseException) -> None:
+        """Note why there is no whole reply."""
+        if isinstance(error, MochiError):
+            self.error_type = error.code
+        elif isinstance(error, Exception):
+            self.error_type = InternalError.code
+        else:
+            self.error_type = CANCELLED
 
 
 class RunObserver:

@@ -170,7 +170,7 @@ class Run:
         try:
             yield call
         except BaseException as error:
-            call.error = error
+            call.fail(error)
             raise
         finally:
             call.ended_at = time.perf_counter()
