@@ -18,6 +18,7 @@ from tests.support.server import Server, running_server
 SECONDS = 90
 MODEL = "test/any"
 WORDS_PER_SECOND = 20
+LACK = network.lack()
 
 
 def saying(words: int) -> str:
@@ -45,7 +46,7 @@ async def send_when_free(server: Server, session_id: str, text: str) -> None:
 
 @needs_redis
 @pytest.mark.slow
-@pytest.mark.skipif(network.lack() is not None, reason=f"no network: {network.lack()}")
+@pytest.mark.skipif(LACK is not None, reason=f"no network: {LACK}")
 async def test_a_machine_that_was_cut_off_writes_nothing_over_what_another_has_written(
     tmp_path: Path,
 ) -> None:
