@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ class Screen:
 
     def __init__(self) -> None:
         self.console = Console(markup=False, highlight=False, emoji=False)
+        if self.console.is_dumb_terminal:  # rich takes each of them for 80 columns wide
+            self.console.size = shutil.get_terminal_size()
         self.is_plain = self.console.is_dumb_terminal or not self.console.is_terminal
         self._live: Live | None = None
         self._kind: Kind | None = None

@@ -221,6 +221,17 @@ def test_forty_columns_and_terminals_without_a_cursor(server, tmp_path, term):
         assert "\x1b" not in terminal.raw
 
 
+def test_lines_fit_a_narrow_terminal_without_a_cursor(server, tmp_path):
+    with chat(server, tmp_path, columns=40, term="dumb") as terminal:
+        terminal.prompt()
+        before = len(terminal.raw)
+        terminal.enter("/help")
+        terminal.see("/quit")
+        terminal.prompt()
+        lines = terminal.raw[before:].splitlines()
+        assert max(map(len, lines)) in range(30, 41)
+
+
 def test_a_server_is_started_where_none_answers_and_ends_with_the_chat(tmp_path):
     with running("--test", "--port", "1", "chat", cwd=tmp_path) as terminal:
         terminal.see("starting one for this command")
