@@ -122,10 +122,10 @@ def is_used(path: Path) -> bool:
         os.close(descriptor)
 
 
-def remove_free_locks(folder: Path) -> None:
+def remove_free_locks(folder: Path, pattern: str = "*") -> None:
     """Remove the lock files of this folder that no process holds."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        for path in folder.iterdir():
+        for path in folder.glob(pattern):
             with suppress(OSError):
                 lock = FileLock(path)
                 if lock.acquire():

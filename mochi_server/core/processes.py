@@ -40,12 +40,13 @@ class ProcessFile:
             OSError: the folder cannot be written.
         """
         make_folder(self._folder, private=True)
-        remove_free_locks(self._folder)
+        remove_free_locks(self._folder, "*.json")
         process = ServerProcess(os.getpid(), self._version)
-        lock = FileLock.create(self._folder / f"{process.pid}-{secrets.token_hex(4)}.json")
+        path = self._folder / f"{process.pid}-{secrets.token_hex(4)}.json"
+        self._lock = lock = FileLock.create(path.with_suffix(".tmp"))
         give_to_folder_owner(lock.path, lock.fileno())
         os.pwrite(lock.fileno(), json.dumps(asdict(process)).encode(), 0)
-        self._lock = lock
+        lock.path = lock.path.rename(path)  # with this name it is complete, and locked
 
     def remove(self) -> None:
         """Remove it, if it was created."""
@@ -57,7 +58,7 @@ class ProcessFile:
 def processes_in(folder: Path) -> Iterator[ServerProcess]:
     """Yield the processes that live, by their process ids."""
     for path in sorted(folder.glob("*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # it has just begun, or ended
+        with suppress(OSError, ValueError, KeyError, TypeError):  # it has just ended
             if is_locked(path):
                 content = json.loads(path.read_bytes())
                 yield ServerProcess(int(content["pid"]), str(content["version"]))

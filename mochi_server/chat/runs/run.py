@@ -40,7 +40,7 @@ class Run:
     def __init__(self, head: RunHead, journal: RunJournal, log: RunLog | None = None) -> None:
         self.head = head
         self.holder = current_caller().holder
-        """For whom it is; whoever lets a run that waited go on, for that one."""
+        """Who has the slot that it takes; of one that waited, whoever has decided."""
         self.log = log or RunLog(head.first_event)
         self.before: RunProgress | None = None
         """How far earlier processes have brought it; None for a new run."""

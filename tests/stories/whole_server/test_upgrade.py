@@ -149,7 +149,7 @@ async def test_doctor_names_the_versions_of_the_processes(tmp_path: Path, ollama
         ended = await run_command("doctor", "--json", cwd=tmp_path, env=values)
         report = json.loads(ended.out)
         return [
-            (each["level"], each["text"])
+            (each["level"], each["what"])
             for each in report["findings"]
             if each["topic"] == "several processes"
         ]
