@@ -15,6 +15,9 @@ const DRAW_MILLISECONDS = 40;
 /** Pause between two drawings of an answer, as a multiple of what the last one took. */
 const PAUSE = 2;
 
+/** Longest pause: a tab that nobody sees draws no frames, and would count as slow. */
+const LONGEST_PAUSE = 500;
+
 /** The open session, or null: `{id, session, items, variants, status}`. */
 export const chat = signal(null);
 
@@ -42,7 +45,7 @@ function draw(run, isNow = false) {
     live.value = { run, version: run.answer.version };
     // What follows the next frame comes after its layout and painting.
     requestAnimationFrame(() => setTimeout(() => {
-      run.pause = PAUSE * (performance.now() - began);
+      run.pause = Math.min(PAUSE * (performance.now() - began), LONGEST_PAUSE);
     }));
   };
   if (isNow) {
