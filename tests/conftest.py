@@ -24,6 +24,7 @@ from chat.streaming import EventStreamResponse
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_confirmations, default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
+from mochi_server.core.caller import LOOPBACK, Caller, serving
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
@@ -107,7 +108,8 @@ class API:
         """The response; ``.json()`` is its body."""
         if body is not None:
             options |= {"data": body, "content_type": "application/json"}
-        response = await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
+        with serving(Caller(name=LOOPBACK)):  # as the gate finds out
+            response = await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
         if isinstance(response, EventStreamResponse):
             response.streaming_content = _parts_of(response)
         return response
