@@ -281,7 +281,8 @@ class DatabaseStorage(SessionStorage):
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         token = secrets.token_hex(8)
-        check_session_id(session_id)
+        if check_session_id(session_id) in self._claims:  # its lease may be over: its turn is not
+            raise SessionBusy(session_id=session_id)
         taken = await self._take(session_id, "claim", token, self._lease_seconds)
         if taken is None:
             raise SessionBusy(session_id=session_id)

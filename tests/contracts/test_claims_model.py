@@ -15,17 +15,21 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pytest_django import DjangoDbBlocker
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, MemoryStorage
 from mochi_server.sessions.storage.base import SessionChanged, SessionStorage
 from mochi_server.sessions.storage.redis import RedisStorage
+from sessions_app.backends.database import DatabaseStorage
+from tests.support.databases import database_alias
 from tests.support.redis import needs_redis, running_redis
 
 ID = "one"
@@ -37,6 +41,8 @@ class Bench:
     has_leases: ClassVar[bool] = False
     """Whether a claim outlives its process, and ends while it stands still."""
     has_crashes: ClassVar[bool] = True
+    forgets: ClassVar[bool] = False
+    """Whether it may lose what it knew, and then takes the first one that renews for its holder."""
 
     async def process(self) -> SessionStorage:
         """Return the storage of a new process."""
@@ -87,8 +93,42 @@ class OfFiles(Bench):
         await claim.aclose()
 
 
+class OfDatabase(Bench):
+    has_leases = True
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._name = secrets.token_hex(4)
+
+    async def process(self) -> SessionStorage:
+        self._any = DatabaseStorage(name=self._name, alias=self._alias, lease_seconds=1000)
+        return self._any
+
+    async def _let_be_over(self, lease: str) -> None:
+        row, past = self._any._row(ID), datetime(2000, 1, 1, tzinfo=timezone.utc)
+        await self._any._threads.run(lambda: row.update(**{lease: past}))
+
+    async def expire(self) -> None:
+        await self._let_be_over("claim_until")
+
+    async def expire_lock(self) -> None:
+        await self._let_be_over("lock_until")
+
+    async def renew(self, storage: Any) -> None:
+        claims = dict(storage._claims)
+        await storage._threads.run(lambda: storage._renew_claims(claims))
+
+    async def kill(self, storage: Any, claim: AsyncExitStack) -> None:
+        async def nothing(*_: object) -> None:
+            pass
+
+        storage._release = nothing
+        await claim.aclose()
+
+
 class OfRedis(Bench):
     has_leases = True
+    forgets = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -302,7 +342,8 @@ class World:
             return
         await self.bench.renew(process.storage)
         turn, state = process.turn, self.state
-        if turn and state.claimed_by in (turn, None) and state.lease in (turn, None):
+        holders = (turn, None) if self.bench.forgets else (turn,)
+        if turn and state.claimed_by in holders and state.lease in (turn, None):
             self.state = replace(state, claimed_by=turn, lease=turn)
 
     async def kill(self, process: Process) -> None:
@@ -318,12 +359,12 @@ class World:
 
     async def forget(self, _: Process) -> None:
         """Go on with an empty database."""
-        if self.bench.has_leases:
+        if self.bench.forgets:
             await self.bench.load(None)
             self.state = State()
 
     async def save(self, _: Process) -> None:
-        if self.bench.has_leases:
+        if self.bench.forgets:
             self.saved = (self.state, await self.bench.save())
 
     async def fail_over(self, _: Process) -> None:
@@ -345,13 +386,18 @@ EXAMPLES = int(os.environ.get("MOCHI_MODEL_EXAMPLES", "100"))
 Make = Callable[[], Bench]
 
 
-@pytest.fixture(params=["memory", "files", pytest.param("redis", marks=needs_redis)])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+@pytest.fixture(params=["memory", "files", "database", pytest.param("redis", marks=needs_redis)])
+async def make(
+    request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: DjangoDbBlocker
+) -> AsyncIterator[Make]:
     if request.param == "memory":
         yield OfMemory
     elif request.param == "files":
         numbers = itertools.count()
         yield lambda: OfFiles(tmp_path / str(next(numbers)))
+    elif request.param == "database":
+        with database_alias(f"sqlite:///{tmp_path / 'sessions'}", django_db_blocker) as alias:
+            yield lambda: OfDatabase(alias)
     else:
         async with running_redis(tmp_path) as redis:
             yield lambda: OfRedis(redis.url)

@@ -30,7 +30,6 @@ def run(*command: str | Path) -> str:
 
 def check_settings(names: set[str]) -> None:
     known = {f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields}
-    known.add("MOCHI_DATABASE_URL")
     named = {name.removesuffix("_FILE") for name in names if name.startswith("MOCHI_")}
     assert named <= known
 
