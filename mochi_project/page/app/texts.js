@@ -83,17 +83,25 @@ export const t = {
 
   // A new chat
   greeting: "What can I do for you?",
-  aboutBuiltIn:
-    "This is the small built-in model: it runs anywhere and is quick, but knows little and is often wrong. For real work, use a larger one.",
+  aboutBuiltIn: (callsTools) =>
+    `This is a small built-in model: it runs anywhere and is quick, but knows little and is often wrong${callsTools ? "" : ", and it cannot call tools"}. For real work, use a larger one.`,
+  suggestionsWithTools: [
+    { text: "What is 17.5 % of 2,340, and what is the square root of that?", uses: ["calculate"] },
+    { text: "What time is it now in Tokyo, and what in New York?", uses: ["current_time"] },
+    {
+      text: "How many days are left until the end of this year?",
+      uses: ["current_time", "days_between"],
+    },
+  ],
   suggestions: [
-    "Explain what a context window is, with an example.",
-    "Write a Python function that finds duplicates in a list, with tests.",
-    "Compare three ways to learn a language, in a table.",
+    { text: "Explain what a context window is, with an example.", uses: [] },
+    { text: "Write a Python function that finds duplicates in a list, with tests.", uses: [] },
+    { text: "Compare three ways to learn a language, in a table.", uses: [] },
   ],
   suggestionsSmall: [
-    "Say hello in three languages.",
-    "Write two sentences about the sea.",
-    "What is a noun?",
+    { text: "What is the capital of France?", uses: [] },
+    { text: "Write one sentence about the sea.", uses: [] },
+    { text: "What is a noun?", uses: [] },
   ],
   noModelYet: "There is no model yet",
   howToGetModel: "Fetch one that is built in, or start an Ollama that has one, and reload.",

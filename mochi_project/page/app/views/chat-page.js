@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
-import { modelNamed, models } from "../state/catalogue.js";
+import { modelNamed, models, tools } from "../state/catalogue.js";
 import { chat, createSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { change } from "../state/sessions.js";
@@ -104,21 +104,40 @@ export function SessionPage({ id, openSidebar }) {
   </main>`;
 }
 
+/** Return three things to try: those that use tools first, where the model and the tools can. */
+function suggestionsFor(model, isBuiltIn, known) {
+  const withTools = model.capabilities.includes("tools")
+    ? t.suggestionsWithTools.filter(({ uses }) => uses.every((name) => name in known))
+    : [];
+  return [...withTools, ...(isBuiltIn ? t.suggestionsSmall : t.suggestions)].slice(0, 3);
+}
+
 function Greeting({ model, isLoaded, onTry }) {
+  const { value: known, loaded: areToolsLoaded } = useValue(tools.state);
+  useEffect(() => {
+    tools.reload();
+  }, []);
   if (isLoaded && !model) {
     return html`<div class="greeting"><h1>${t.noModelYet}</h1>
       <p>${t.howToGetModel} <a href=${address("models")}>${t.page.models}</a></p>
       <${Pulls} /></div>`;
   }
   const isBuiltIn = model?.provider === "local";
+  const suggestions = model && areToolsLoaded ? suggestionsFor(model, isBuiltIn, known.tools) : [];
   return html`<div class="greeting">
     <h1>${t.greeting}</h1>
-    ${isBuiltIn && html`<p class="hint">${t.aboutBuiltIn}</p>`}
+    ${isBuiltIn && html`<p class="hint">${t.aboutBuiltIn(model.capabilities.includes("tools"))}</p>`}
     <ul class="suggestions">
-      ${(isBuiltIn ? t.suggestionsSmall : t.suggestions).map((text) => html`<li key=${text}>
-        <button type="button" onClick=${() => onTry(text)}>${text}</button></li>`)}
+      ${suggestions.map(({ text, uses }) => html`<li key=${text}>
+        <button type="button" onClick=${() => onTry(text, uses)}>${text}</button></li>`)}
     </ul>
   </div>`;
+}
+
+/** Return the settings of a new chat, with these tools beside the chosen ones. */
+function withTools({ tool_settings: before, ...others }, uses) {
+  if (uses.length === 0) return { ...others, tool_settings: before };
+  return { ...others, tool_settings: { ...before, tools: [...new Set([...(before?.tools ?? []), ...uses])] } };
 }
 
 /** The model of a new chat: the one that was used last, else the first one. */
@@ -139,11 +158,11 @@ export function NewChatPage({ openSidebar }) {
   }, []);
   const name = chosen ?? usual(value.models);
   const model = value.models.find((each) => each.name === name) ?? null;
-  const start = async (text, files) => {
+  const start = async (text, files, uses = []) => {
     setStarting(true);
     const isStarted = await attempt(async () => {
       preference.write("model", name);
-      const id = await createSession({ model: name, ...draft });
+      const id = await createSession({ model: name, ...withTools(draft, uses) });
       drafts.write(NEW, "");
       await open(id);
       try {
@@ -162,7 +181,8 @@ export function NewChatPage({ openSidebar }) {
     <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${settings} />
     <div class="columns">
       <div class="column">
-        <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} onTry=${(text) => start(text, [])} /></div>
+        <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} 
+          onTry=${(text, uses) => start(text, [], uses)} /></div>
         <${Composer} session=${NEW} model=${model} onSend=${start} onStop=${null}
           disabled=${!name || isStarting} />
       </div>

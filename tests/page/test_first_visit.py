@@ -1,0 +1,69 @@
+"""What the page offers to try before anything was said: in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.local_model import folder_with_model
+from tests.support.page import LIMIT, answered, browser_with_server
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    tools = ROOT / "examples" / "data" / "tools"
+    async with browser_with_server(folder, tools_dir=tools) as shared:
+        yield shared
+
+
+async def test_what_a_model_with_tools_is_offered_begins_a_chat_with_these_tools(shared):
+    async with shared.page() as page:
+        await expect(page.locator(".suggestions button")).to_have_count(3)
+        await page.get_by_role("button", name="Settings of this chat").click()
+        panel = page.get_by_role("complementary", name="Settings of this chat")
+        await panel.get_by_role("checkbox", name="roll_dice").check()
+        await page.get_by_role("button", name="How many days are left").click()
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("How many days are left")
+        _, session = await shared.server.get(f"/sessions/{page.url.rpartition('/')[2]}")
+        assert session["tool_settings"]["tools"] == ["roll_dice", "current_time", "days_between"]
+
+
+async def test_what_a_model_without_tools_is_offered_uses_none(shared):
+    async with shared.page() as page:
+        await page.get_by_role("combobox", name="Model").select_option("lorem-plain")
+        await expect(page.locator(".suggestions button")).to_have_count(3)
+        await page.get_by_role("button", name="Explain what a context window is").click()
+        await answered(page)
+        _, session = await shared.server.get(f"/sessions/{page.url.rpartition('/')[2]}")
+        assert session["tool_settings"] is None
+
+
+async def test_a_suggestion_whose_tools_are_not_there_is_not_made(tmp_path):
+    (tmp_path / "tools").mkdir()
+    source = ROOT / "examples" / "data" / "tools" / "calculator.py"
+    (tmp_path / "tools" / "__init__.py").write_text(source.read_text())
+    async with browser_with_server(tmp_path) as shared, shared.page() as page:
+        await expect(page.locator(".suggestions button")).to_have_count(3)
+        await expect(page.locator(".suggestions")).to_contain_text("square root")
+        await expect(page.locator(".suggestions")).not_to_contain_text("Tokyo")
+
+
+@pytest.mark.slow
+async def test_the_built_in_model_says_what_it_is_and_answers_what_is_offered(tmp_path):
+    models = folder_with_model(tmp_path)
+    tools = ROOT / "examples" / "data" / "tools"
+    server = {"environment": "production", "models_dir": models, "tools_dir": tools}
+    async with browser_with_server(tmp_path, **server) as shared, shared.page() as page:
+        await expect(page.locator(".greeting")).to_contain_text("it cannot call tools")
+        await expect(page.locator(".suggestions button")).to_have_count(3)
+        await page.get_by_role("button", name="What is the capital of France?").click()
+        await answered(page)
+        await expect(page.locator(".answer .markdown")).to_contain_text("Paris")
