@@ -88,22 +88,26 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await expect(page.locator(".result")).to_contain_text("Not today.")
 
 
+def call_of_researcher(*steps, **more):
+    inner = scripted(*steps, question="", lasting=True)
+    arguments = {"agent": "researcher", "instruction": inner, **more}
+    return [{"tool_call": [{"name": "agent", "args": arguments}]}]
+
+
+LOOK = ("I look first.", [{"tool_call": [{"name": "list_documents", "args": {}}]}])
+
+
+async def new_session_with_researcher(shared):
+    return await shared.server.new_session(
+        "lorem",
+        agent_settings={"enabled_agents": ["researcher"]},
+        tool_settings={"tools": [], "execution_policy": "never_confirm"},
+    )
+
+
 async def test_an_agents_work_is_a_tree(shared):
-    settings = {"enabled_agents": ["researcher"]}
-    policy = {"tools": [], "execution_policy": "never_confirm"}
-    session = await shared.server.new_session(
-        "lorem", agent_settings=settings, tool_settings=policy
-    )
-    inner = scripted(
-        "I look first.",
-        [{"tool_call": [{"name": "list_documents", "args": {}}]}],
-        "There is a welcome.",
-        question="",
-        lasting=True,
-    )
-    call = [
-        {"tool_call": [{"name": "agent", "args": {"agent": "researcher", "instruction": inner}}]}
-    ]
+    session = await new_session_with_researcher(shared)
+    call = call_of_researcher(*LOOK, "There is a welcome.")
     async with shared.page(f"/#/chat/{session}") as page:
         stall = {"stall": {"seconds": 3600, "after_words": 3}}
         await send(page, scripted(call, [{"text_message": {"text": "one two three four"}}, stall]))
@@ -111,9 +115,56 @@ async def test_an_agents_work_is_a_tree(shared):
         agent = page.get_by_role("region", name="Agent researcher")
         await agent.get_by_role("button").first.click()
         await expect(agent.get_by_role("region", name="Call of list_documents")).to_be_visible()
-        await expect(agent).to_contain_text("There is a welcome.")
+        await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
         await page.get_by_role("button", name="Stop").click()
         await answered(page)
+        await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
+
+
+async def test_an_agents_work_is_a_tree_after_a_reload(shared):
+    session = await new_session_with_researcher(shared)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(call_of_researcher(*LOOK, "There is a welcome."), "So it is."))
+        await answered(page)
+        _, listed = await shared.server.get("/agents/chats")
+        again = {"session_id": listed["sessions"][0]["session_id"]}
+        await send(page, scripted(call_of_researcher("I know.", "As I said.", **again), "Indeed."))
+        await answered(page, 2)
+        requests = []
+        page.on("request", lambda request: requests.append(request.url))
+        await page.reload()
+        await answered(page, 2)
+        agents = page.get_by_role("region", name="Agent researcher")
+        await expect(agents).to_have_count(2)
+        assert not any("/agents/chats/" in url for url in requests)
+        first, second = agents.first, agents.last
+        await first.get_by_role("button").click()
+        inner = first.get_by_role("region", name="Call of list_documents")
+        await inner.get_by_role("button").click()
+        await expect(inner.locator(".result")).to_contain_text("welcome.txt")
+        await expect(first.locator(".tree")).to_contain_text("There is a welcome.")
+        await expect(first.locator(".tree")).not_to_contain_text("As I said.")
+        await first.get_by_role("button", name="Thinking").click()
+        await expect(first.locator(".tree")).to_contain_text("I look first.")
+        await second.get_by_role("button").click()
+        await expect(second.locator(".tree")).to_contain_text("As I said.")
+        await expect(second.locator(".tree")).not_to_contain_text("There is a welcome.")
+        assert sum("/agents/chats/" in url for url in requests) == 2
+
+
+async def test_a_stored_call_of_an_agent_whose_session_is_gone_shows_its_result(shared):
+    session = await new_session_with_researcher(shared)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(call_of_researcher(*LOOK, "There is a welcome."), "So it is."))
+        await answered(page)
+        _, listed = await shared.server.get("/agents/chats")
+        stored = listed["sessions"][0]["session_id"]
+        await page.route(f"**/agents/chats/{stored}", lambda route: route.fulfill(status=404))
+        await page.reload()
+        agent = page.get_by_role("region", name="Agent researcher")
+        await agent.get_by_role("button").click()
+        await expect(agent.get_by_role("alert")).to_be_visible()
+        await expect(agent.locator(".result")).to_contain_text("There is a welcome.")
 
 
 async def test_answers_are_kept_beside_each_other_and_branches_begun(shared):

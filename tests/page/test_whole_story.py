@@ -70,8 +70,8 @@ async def let_an_agent_work(page):
     inner = agent.get_by_role("region", name="Call of list_documents")
     await inner.get_by_role("button", name="Approve", exact=True).click()
     await answered(page, 3)
-    await page.get_by_role("region", name="Call of agent").get_by_role("button").click()
-    await expect(page.locator(".result")).to_contain_text("There is a welcome.")
+    await agent.get_by_role("button").first.click()
+    await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
 
 
 async def lose_the_connection(page):

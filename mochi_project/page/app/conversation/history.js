@@ -4,6 +4,9 @@ import { add, makeNode } from "./nodes.js";
 
 const EDITED = /^\(The user changed the arguments of this call to /;
 
+/** Names the session of an agent in the result of its call. */
+const AGENT_SESSION = /\bSession ID: ([\w-]+)/;
+
 function addReply(answer, message, calls) {
   if (message.thinking) add(answer, makeNode("thinking", { text: message.thinking }));
   if (message.content) add(answer, makeNode("text", { text: message.content }));
@@ -33,6 +36,27 @@ function addResult(message, calls) {
     edited: EDITED.test(result),
     attachments: message.attachments ?? [],
   });
+  const session = node.name === "agent" && AGENT_SESSION.exec(result)?.[1];
+  if (!session) return;
+  const { agent, instruction } = node.arguments;
+  Object.assign(node, {
+    kind: "agent",
+    agent: String(agent ?? node.name), // a call that has named none
+    instruction: String(instruction ?? ""),
+    session,
+    isStored: true,
+  });
+}
+
+/** Return the node with what an agent has done after an instruction, of the messages of its session. */
+export function workOf(messages, instruction) {
+  const items = itemsOf(messages);
+  const asked = items.findLast(({ kind, message }) => kind === "question" && message.content === instruction);
+  const work = items.findLast(({ kind, question }) => kind === "answer" && (!asked || question === asked.key));
+  const answer = work?.answer ?? makeNode("answer");
+  const plan = answer.children.find(({ kind }) => kind === "text");
+  if (plan) plan.kind = "thinking"; // as while it was written
+  return answer;
 }
 
 /** Return the key of the answer to the question with this key. */

@@ -1,9 +1,11 @@
 // The parts of an answer.
 
-import { html, memo, useState } from "../library.js";
+import { get, part } from "../api.js";
+import { workOf } from "../conversation/history.js";
+import { html, memo, useEffect, useRef, useState } from "../library.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { CallCard } from "./call-card.js";
+import { CallCard, Result } from "./call-card.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown-view.js";
 
@@ -17,23 +19,44 @@ const Thinking = memo(({ text, isLast }) => {
   </section>`;
 });
 
+/** Return `{work, problem}`: the node with an agent's work, loaded when the card of a stored call is opened. */
+function useWork(node, isOpen) {
+  const work = useRef(node);
+  const [problem, setProblem] = useState(null);
+  if (node.children.length > 0) work.current = node;
+  const isMissing = isOpen && node.isStored && work.current.children.length === 0;
+  useEffect(() => {
+    if (!isMissing) return;
+    setProblem(null);
+    get(`agents/chats/${part(node.session)}`).then(({ messages }) => {
+      work.current = workOf(messages, node.instruction);
+      setProblem("");
+    }, (error) => setProblem(error.message));
+  }, [isMissing]);
+  return { work: work.current, problem };
+}
+
 const Agent = memo(({ node, isLive, sessionId }) => {
   const [chosen, setOpen] = useState(null);
-  const isOpen = chosen ?? node.state !== "done";
+  const isOpen = chosen ?? (node.state !== "done" && !node.isStored);
+  const { work, problem } = useWork(node, isOpen);
   return html`<section class="card agent ${node.state}" aria-label=${t.agentNamed(node.agent)}>
     <button type="button" class="card-head" aria-expanded=${`${isOpen}`} onClick=${() => setOpen(!isOpen)}>
       <${Icon} name="agent" />
       <strong class="name"><bdi>${visible(node.agent)}</bdi></strong>
       ${!isOpen && html`<span class="summary" dir="auto">${visible(node.instruction).slice(0, 80)}</span>`}
+      ${node.edited && html`<span class="tag">${t.edited}</span>`}
       <span class="state">${t.callState[node.state]}</span>
     </button>
     ${isOpen && html`<div class="card-body">
       <p class="instruction" dir="auto">${visible(node.instruction)}</p>
       <div class="tree">
-        <${Nodes} node=${node} version=${node.version} sessionId=${sessionId}
+        <${Nodes} node=${work} version=${work.version} sessionId=${sessionId}
           isLive=${isLive && node.state === "running"} />
       </div>
-      ${node.state === "failed" && html`<p class="error-text" dir="auto">${node.result}</p>`}
+      ${node.state === "failed" && !problem && html`<p class="error-text" dir="auto">${node.result}</p>`}
+      ${problem && html`<p class="error-text" role="alert">${problem}</p>
+        <${Result} node=${node} sessionId=${sessionId} />`}
     </div>`}
   </section>`;
 });

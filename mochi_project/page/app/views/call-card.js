@@ -86,7 +86,8 @@ export function Decision({ confirmation }) {
   </div>`;
 }
 
-function Result({ node, sessionId }) {
+/** What a call has returned: the beginning of a long text, and its files. */
+export function Result({ node, sessionId }) {
   const [isWhole, setWhole] = useState(false);
   const text = visible(node.result ?? "");
   if (!text && !node.attachments?.length) return null;
