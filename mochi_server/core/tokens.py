@@ -7,7 +7,6 @@ The file is checked at each request; a change holds at once, in all processes.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import logging
 import os
 import re
@@ -70,9 +69,11 @@ class StoredToken(BaseModel):
     @field_validator("created_at", "expires_at")
     @classmethod
     def _in_utc(cls, moment: datetime | None) -> datetime | None:
-        if moment is None or moment.tzinfo is not None:
-            return moment
-        return moment.astimezone()  # written by hand, without zone: local time
+        try:
+            # A time that was written by hand may have no zone: it is local time.
+            return None if moment is None else moment.astimezone(timezone.utc)
+        except OverflowError as error:
+            raise ValueError("it must be a time of the years 1 to 9999 in UTC") from error
 
     @property
     def is_expired(self) -> bool:
@@ -160,17 +161,16 @@ class AccessTokenFile:
         return tokens is None or self._was_there
 
     def find(self, presented: Sequence[bytes]) -> StoredToken | None:
-        """Return the token that one of the texts is; takes as long whichever it is."""
-        digests = [digest(text) for text in presented]
-        found = None
+        """Return the token that one of the texts is; None if it is none, or is expired.
+
+        How long it takes may tell something about hashes, but nothing about a token.
+        """
+        digests = {digest(text) for text in presented}
         for token in self._read() or ():
-            for each in digests:
-                if hmac.compare_digest(token.sha256, each):
-                    found = token
-        if found is None or found.is_expired:
-            return None
-        self._note_use(found.name)
-        return found
+            if token.sha256 in digests and not token.is_expired:
+                self._note_use(token.name)
+                return token
+        return None
 
     def has(self, token: StoredToken) -> bool:
         """Return whether a token is accepted as it was."""

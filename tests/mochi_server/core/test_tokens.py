@@ -78,6 +78,16 @@ def test_an_expired_token_is_none(file: AccessTokenFile) -> None:
     assert file.is_demanding
 
 
+def test_a_token_with_two_names_is_accepted_as_long_as_one_of_them(file: AccessTokenFile) -> None:
+    token = file.add("alice", ["read"])
+    (entry,) = json.loads(file.path.read_text())["tokens"]
+    old = {**entry, "name": "old", "expires_at": "2020-01-01T00:00:00Z"}
+    file.path.write_text(json.dumps({"tokens": [entry, old]}))
+    found = file.find([token.encode()])
+    assert found is not None
+    assert found.name == "alice"
+
+
 def test_a_name_can_be_used_once_and_must_be_no_name_of_the_server(file: AccessTokenFile) -> None:
     file.add("alice", ["read"])
     for name in ("alice", "", "a b", "../x", "-x", ".x", "a" * 65, "a\n", *RESERVED_NAMES):
@@ -113,6 +123,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"tokens": [entry(sha256="0" * 64 + "\n")]}, "sha256"),
         ({"tokens": [entry(name="token")]}, "name"),
         ({"tokens": [entry(expires_at="soon")]}, "expires_at"),
+        ({"tokens": [entry(expires_at="9999-12-31T23:59:59-05:00")]}, "1 to 9999"),
         ({"tokens": [entry(expires=None)]}, "expires"),
         ({"tokens": [entry(), entry()]}, "one name"),
         ("x" * 1_000_001, "larger"),
