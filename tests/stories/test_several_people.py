@@ -350,6 +350,52 @@ async def test_no_route_tells_of_another_ones_session(
     assert (status, mine["title"], len(mine["messages"])) == (200, SECRET, 2), "it is unchanged"
 
 
+async def test_a_session_file_that_names_the_run_of_somebody_else_opens_nothing(
+    people: People, ollama: FakeOllama
+) -> None:
+    _, run, confirmation = await waiting_run(people, ollama, "alice")
+
+    async def answers(session: str, run: str, confirmation: str) -> list[Any]:
+        """Answer, without ids, what depends on a run that the file of a session names."""
+        time = "2026-11-24T16:40:00Z"
+        question = {"role": "user", "content": "Hi", "message_id": session, "timestamp": time}
+        metadata = {"session_id": session, "model": "qwen3:14b", "format_version": "1.3"}
+        metadata |= {"created_at": time, "updated_at": time, "run": {"id": run, "number": 1}}
+        document = {
+            "metadata": metadata,
+            "messages": [{**question, "response": {"run_id": run, "model": "qwen3:14b"}}],
+        }
+        imported = json.dumps(document).encode()
+        status, report = await people("bob", "POST", "/api/v1/sessions/import", data=imported)
+        assert status == 200, report
+        response = f"/v1/responses/resp_{session}_{run.removeprefix('run_')}"
+        decision = {
+            "type": "mcp_approval_response",
+            "approval_request_id": f"mcpr_{confirmation}_3",
+            "approve": True,
+        }
+        turn = f"/api/v1/chat/{session}"
+        ollama.reply(["Hello."])
+        found = [
+            await people("bob", "GET", f"{turn}/stream"),
+            await people("bob", "POST", f"{turn}/stop"),
+            await people("bob", "GET", response),
+            await people("bob", "POST", "/v1/responses", {"model": "m", "input": [decision]}),
+            (await people("bob", "POST", turn, {"message": "Hi", "when_busy": "interrupt"}))[0],
+        ]
+        for known in (run, run.removeprefix("run_"), session, confirmation):
+            found = json.loads(json.dumps(found).replace(known, "ID"))
+        return found
+
+    with anyio.fail_after(30):
+        foreign = await answers("aaaaaaaaaa", run, confirmation)
+    unknown = ("run_0123456789abcdef", "conf_0123456789abcdef")
+    assert foreign == await answers("bbbbbbbbbb", *unknown)
+    assert SECRET not in json.dumps(foreign)
+    _, status = await people("alice", "GET", f"/api/v1/runs/{run}")
+    assert status["state"] == "waiting"
+
+
 async def test_what_a_token_makes_belongs_to_it(
     people: People, ollama: FakeOllama, tmp_path: Path
 ) -> None:

@@ -66,15 +66,15 @@ async def join(run_id: str, after: int = 0) -> LogReader:
 
 
 async def asked(approval: ApprovalId) -> StoredConfirmation | None:
-    """Return what was asked; None if it is over.
+    """Return what was asked; None if it is over, or of somebody else.
 
     Raises:
         ConfirmationNotFound: another run has asked this.
     """
     stored = await get_runtime().inbox.store.find(approval.confirmation_id)
-    if stored is not None and (
-        stored.confirmation.run_id != approval.run_id or not may_see(stored.confirmation.owner)
-    ):
+    if stored is None or not may_see(stored.confirmation.owner):
+        return None
+    if stored.confirmation.run_id != approval.run_id:
         raise ConfirmationNotFound(confirmation_id=approval.confirmation_id, session_id=None)
     return stored
 

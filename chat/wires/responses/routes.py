@@ -17,6 +17,7 @@ from mochi_server.chat.responses import ResponseId, ResponseService, StoredRespo
 from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import RunStatus
+from mochi_server.core.caller import may_see
 from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
 from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ThinkingDelta
 from mochi_server.protocol.messages import SystemMessage
@@ -169,7 +170,9 @@ async def _decide(
         raise InvalidRequest("There is no such approval_request_id.")
     if payload.previous_response_id is not None:
         asked = ResponseId.read(payload.previous_response_id)
-    elif (pending := await runtime.inbox.store.find(found["confirmation"])) is not None:
+    elif (pending := await runtime.inbox.store.find(found["confirmation"])) is not None and may_see(
+        pending.confirmation.owner
+    ):
         asked = ResponseId(pending.confirmation.run_id, pending.confirmation.session_id)
     else:
         raise InvalidRequest("There is no such approval_request_id.")
@@ -288,11 +291,12 @@ def _functions(stored: StoredResponse) -> list[str]:
 
 
 async def _status_of(run_id: str) -> RunStatus | None:
-    """Return how far a run has come; None if it has ended too long ago."""
+    """Return how far a run has come; None if it has ended too long ago, or is somebody else's."""
     try:
-        return await get_runtime().runs.status(run_id)
+        status = await get_runtime().runs.status(run_id)
     except RunNotFound:
         return None
+    return status if may_see(status.owner) else None
 
 
 def _status(stored: StoredResponse) -> str:

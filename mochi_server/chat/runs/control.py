@@ -173,7 +173,7 @@ class RunControl:
                 if run_id is None:
                     raise
             try:
-                await self._runs.stop(run_id)
+                await self.stop(run_id)
             except RunNotFound:  # somebody else uses the session, or the run has just begun
                 await anyio.sleep(INTERRUPT_PAUSE)
         raise SessionBusy(session_id=session_id)
@@ -210,8 +210,8 @@ class RunControl:
         if run_id is None:
             return None
         try:
-            reader = await self._runs.join(run_id, after)
-        except RunNotFound:  # it has ended too long ago
+            reader = await self.join(run_id, after)
+        except RunNotFound:  # it has ended too long ago, or an imported file names another's
             return None
         return None if reader is None else (run_id, reader)
 

@@ -19,7 +19,7 @@ from typing import Protocol
 import anyio
 
 from ...core.aio import BackgroundTasks
-from ...core.caller import serve_owner
+from ...core.caller import may_see, serve_owner
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
 from ...errors import (
@@ -489,6 +489,8 @@ class RunRegistry:
             if read is None or read.progress.end is not None:
                 break
             part, progress = read
+            if not may_see(progress.head.owner):
+                return  # of somebody else, whose run an imported file names
             if part.is_held and progress.head.session_id != session_id:
                 return  # an agent's session, which the run does not use now
             if progress.is_parked or anyio.current_time() > deadline:
