@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from ..chat.confirmations.asking import Confirmations
@@ -21,7 +21,6 @@ from ..protocol.messages import ToolCall, now
 from ..runtime import Runtime
 from ..sessions.types import ToolExecutionPolicy, ToolSettings
 from ..tools.base import Tool
-from ..tools.mcp.servers.registry import McpServers
 
 SETTINGS = ToolSettings(execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE)
 
@@ -40,8 +39,8 @@ class DirectCall:
     run: Run
     call: ToolCall
     calls: ToolCalls
-    servers: McpServers
-    """Of which some may have been started for this call."""
+    claim: AsyncExitStack
+    """Its slot, and the end of the MCP servers that were started for it."""
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """Ask about the call where that is needed, run it; yield its events."""
@@ -51,8 +50,8 @@ class DirectCall:
                 yield events
 
     async def release(self) -> None:
-        """End the servers that were started for the run as if it were a session."""
-        await self.servers.end_session(self.run.run_id)
+        """Give back what the run holds."""
+        await self.claim.aclose()
 
 
 def start_call(
@@ -71,11 +70,14 @@ def start_call(
 
     Raises:
         ShuttingDown: the server is stopping.
+        ServerBusy: it has too many runs.
         Forbidden: the caller lacks the right ``tools``.
     """
-    runtime.runs.check_open()
     require("tools")
+    claim = AsyncExitStack()
+    claim.enter_context(runtime.runs.slot())
     run_id, owner = new_run_id(), current_caller().owner
+    claim.push_async_callback(runtime.mcp.end_session, run_id)  # as if it were a session
     head = RunHead(
         run_id=run_id,
         session_id=run_id,
@@ -106,5 +108,5 @@ def start_call(
     )
     call = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
     reader = run.log.reader()
-    runtime.runs.start(DirectCall(run=run, call=call, calls=calls, servers=runtime.mcp))
+    runtime.runs.start(DirectCall(run=run, call=call, calls=calls, claim=claim))
     return run_id, reader

@@ -14,7 +14,9 @@ from mcp.shared.exceptions import MCPError
 
 from mochi_server import Runtime
 from mochi_server.config import load_settings
+from mochi_server.errors import ServerBusy
 from mochi_server.mcp_server.client_runs import _question_of
+from mochi_server.mcp_server.direct_call import start_call
 from mochi_server.protocol.events import ConfirmationRequired
 from mochi_server.sessions import ToolSettings
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolFile, ToolOutput
@@ -100,6 +102,18 @@ async def test_tools_and_agents_are_listed(tmp_path, ollama, notes, era):
         "type": "array",
         "items": {"type": "string"},
     }
+
+
+async def test_a_call_counts_as_a_run(tmp_path, ollama, notes):
+    async with library(tmp_path, ollama, notes, max_runs=1) as runtime:
+        write = (await runtime.tools.inventory()).tools["write"]
+        run_id, reader = start_call(runtime, write, {}, model=MODEL, can_ask=True)
+        with pytest.raises(ServerBusy):
+            start_call(runtime, write, {}, model=MODEL, can_ask=True)
+        await runtime.run_control.stop(run_id)
+        reader.leave()
+        _, reader = start_call(runtime, write, {}, model=MODEL, can_ask=True)
+        reader.leave()
 
 
 async def test_the_offer_can_be_narrowed(tmp_path, ollama, notes, era):
