@@ -213,6 +213,7 @@ class Runtime:
             preempt=self.summaries.preempt,
         )
         self.background = BackgroundTasks()
+        self._cleaners = BackgroundTasks()  # delete what is unused, until the runtime is closed
         confirmations = (
             confirmations
             or approvals
@@ -430,9 +431,9 @@ class Runtime:
         self.summaries.catch_up()
         self.background.spawn(self.mcp.start_eager(), name="start of MCP servers")
         if self.settings.session_storage != "memory":
-            self.attachment_sweeper().tend(self.background)
+            self.attachment_sweeper().tend(self._cleaners)
         if self.settings.workspace_enabled:
-            self.session_folders.tend(self.background)
+            self.session_folders.tend(self._cleaners)
             self.background.spawn(self._check_workspaces(), name="check of the sandbox")
 
     async def _reach_sessions(self) -> None:
@@ -523,7 +524,9 @@ class Runtime:
             for close in closers:
                 closing.push_async_callback(close)
             self.stop()
+            self._cleaners.cancel()
             await self.run_control.wait_closed(self.settings.shutdown_seconds)
             await self.summaries.aclose()
             await self.pulls.aclose()
+            await self._cleaners.drain(DRAIN_SECONDS)
             await self.background.drain(DRAIN_SECONDS)

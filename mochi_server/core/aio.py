@@ -213,6 +213,11 @@ class BackgroundTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in self._tasks:
+            task.cancel()
+
     async def drain(self, seconds: float) -> None:
         """Wait so many seconds for all tasks, then cancel the rest and wait for their end."""
         if not self._tasks:

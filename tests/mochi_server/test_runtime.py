@@ -258,6 +258,15 @@ def test_variables_of_others_are_no_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert MochiServerSettings().data_dir == Path()
 
 
+async def test_a_server_without_work_stops_at_once(
+    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.runtime.DRAIN_SECONDS", 60.0)
+    with anyio.fail_after(30):
+        async with library(tmp_path, ollama, settings={"workspace_enabled": True}) as mochi:
+            mochi.start()
+
+
 async def test_the_path_of_a_data_folder_is_enough(tmp_path: Path) -> None:
     async with Runtime(str(tmp_path)) as mochi:
         assert mochi.settings.data_dir == tmp_path
