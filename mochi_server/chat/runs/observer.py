@@ -48,10 +48,9 @@ class ObservedRequest:
 
     def fail(self, error: BaseException) -> None:
         """Note why there is no whole reply."""
-        if isinstance(error, MochiError):
-            self.error_type = error.code
-        elif isinstance(error, Exception):
-            self.error_type = InternalError.code
+        if isinstance(error, Exception):
+            known = error if isinstance(error, MochiError) else InternalError()
+            self.error_type = known.code
         else:
             self.error_type = CANCELLED
 

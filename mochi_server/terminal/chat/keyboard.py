@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import termios
@@ -13,11 +14,14 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.utils import is_dumb_terminal
 
 _LOCAL_FLAGS = 3
 """Position of the local flags among the attributes of a terminal."""
+
+
+_LONGEST_LINE = 4096
+"""Bytes of a line that a terminal gives at a time."""
 
 
 class Interrupted(Exception):
@@ -34,14 +38,15 @@ class Keyboard:
     Args:
         completer: Completes what is written at the first prompt.
 
-    A terminal that cannot move its cursor cannot show a text to change: every line begins empty.
+    Where the terminal cannot move its cursor, its own line editing is all there is: every line
+    begins empty, and has no history and no completion.
     """
 
     def __init__(self, completer: Completer) -> None:
-        # A terminal that knows no control sequences gets none.
-        self._output = PlainTextOutput(sys.stdout) if is_dumb_terminal() else None
-        self._messages: PromptSession[str] = PromptSession(
-            output=self._output,
+        self._messages: PromptSession[str] | None = None
+        if is_dumb_terminal():
+            return
+        self._messages = PromptSession(
             history=InMemoryHistory(),
             completer=completer,
             complete_while_typing=False,
@@ -56,9 +61,11 @@ class Keyboard:
             Left: Ctrl-D, or Ctrl-C where nothing is written.
         """
         try:
-            return await self._messages.prompt_async("> ", default=_shown(default))
+            if self._messages is None:
+                return await _plain_line("> ")
+            return await self._messages.prompt_async("> ", default=default)
         except Interrupted as error:
-            if self._messages.default_buffer.text:
+            if self._messages is not None and self._messages.default_buffer.text:
                 return ""
             raise Left from error
         except EOFError as error:
@@ -74,14 +81,40 @@ class Keyboard:
             EOFError: Ctrl-D.
         """
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        prompt: PromptSession[str] = PromptSession(
-            output=self._output, interrupt_exception=Interrupted
-        )
-        return await prompt.prompt_async(question, default=_shown(default), handle_sigint=False)
+        if self._messages is None:
+            return await _plain_line(question)
+        prompt: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
+        return await prompt.prompt_async(question, default=default, handle_sigint=False)
 
 
-def _shown(default: str) -> str:
-    return "" if is_dumb_terminal() else default
+async def _plain_line(question: str) -> str:
+    """Read a line as the terminal itself lets one edit it.
+
+    Raises:
+        Interrupted: Ctrl-C.
+        EOFError: Ctrl-D.
+    """
+    print(question, end="", flush=True)  # noqa: T201
+    loop = asyncio.get_running_loop()
+    read: asyncio.Future[bytes] = loop.create_future()
+
+    def take() -> None:
+        if not read.done():
+            read.set_result(os.read(sys.stdin.fileno(), _LONGEST_LINE))
+
+    def interrupt() -> None:
+        if not read.done():
+            read.set_exception(Interrupted())
+
+    loop.add_reader(sys.stdin, take)
+    try:
+        with on_interrupt(interrupt):
+            line = await read
+    finally:
+        loop.remove_reader(sys.stdin)
+    if not line:
+        raise EOFError
+    return line.decode(errors="replace").rstrip("\r\n")
 
 
 def _bindings() -> KeyBindings:
