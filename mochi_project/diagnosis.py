@@ -17,6 +17,7 @@ from mochi_server.core.single_flight import CachedResult
 from mochi_server.doctor.findings import Check, Finding, error, note, ok, warning
 from mochi_server.doctor.run import DoctorReport, diagnose
 from mochi_server.runtime import Runtime
+from mochi_server.server.startup import storage_package_problem
 from mochi_server.sessions.storage.base import SessionStorage
 
 from .checks import check_backends, check_processes
@@ -72,8 +73,10 @@ async def check_django(_: Runtime) -> list[Finding]:
 
 
 async def check_database(_: Runtime) -> list[Finding]:
-    # Without its packages there is none, as the check of the backends says.
-    if settings.MOCHI.session_storage != "database" or not settings.DATABASES:
+    mochi = settings.MOCHI
+    if mochi.session_storage != "database":
+        return []
+    if storage_package_problem(mochi) is not None:  # the check of the processes says it
         return []
     return [await in_daemon_thread(_database_finding)]
 
@@ -99,7 +102,7 @@ def _database_finding() -> Finding:
     if missing:
         return note(
             f"The database {place} lacks {', '.join(missing)}.",
-            "Nothing: a server makes its tables when it starts; manage.py migrate does, too.",
+            "Start a server, which makes its tables, or run manage.py migrate as a user who may.",
         )
     return ok(f"The database {place} answers in {milliseconds:.0f} ms; its tables are complete.")
 

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject, MochiError
+from mochi_server.server.startup import storage_package_problem
 from mochi_server.sessions.catalogue import refresh
 from mochi_server.sessions.catalogue.catalogue import CATALOGUE
 from mochi_server.sessions.manager import SessionManager
@@ -55,6 +56,8 @@ def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     """
     if settings.MOCHI.session_storage == "memory":
         raise CommandError("MOCHI_SESSION_STORAGE is memory: only the server itself has sessions.")
+    if (problem := storage_package_problem(settings.MOCHI)) is not None:
+        raise CommandError(problem)
     try:
         code = asyncio.run(work())
     except MochiError as error:

@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 REDIS_SECONDS = 3.0
 """Longest wait for Redis at the start."""
 
+_POSTGRESQL = ("psycopg", "psycopg")
+
+DATABASE_DRIVERS = {
+    "postgres": _POSTGRESQL,
+    "postgresql": _POSTGRESQL,
+    "pgsql": _POSTGRESQL,
+    "mysql": ("mysqlclient", "MySQLdb"),
+    "oracle": ("oracledb", "oracledb"),
+}
+"""Package and module of the driver, by the scheme of the address."""
+
 
 class CannotStart(Exception):
     """The server cannot start; the text is one line that says what to do."""
@@ -127,13 +138,20 @@ def database_package_problem(settings: MochiServerSettings) -> str | None:
     """Return why the database of the settings cannot be used, or None."""
     if settings.database_url is None:
         return None
-    is_postgresql = settings.database_url.startswith(("postgres", "pgsql"))
-    needed = {"dj_database_url": "dj-database-url", "psycopg": "psycopg"}
-    for module, package in needed.items():
-        if find_spec(module) is None and (module != "psycopg" or is_postgresql):
-            advice = install_command("database")
+    driver = DATABASE_DRIVERS.get(settings.database_url.partition("://")[0])
+    for package, module in filter(None, (("dj-database-url", "dj_database_url"), driver)):
+        if find_spec(module) is None:
+            is_in_extra = package in {"dj-database-url", "psycopg"}
+            advice = install_command("database") if is_in_extra else f"pip install {package}"
             return f"MOCHI_DATABASE_URL is set, and the package {package} is missing: {advice}"
     return None
+
+
+def storage_package_problem(settings: MochiServerSettings) -> str | None:
+    """Return why the storage of the sessions lacks a package, or None."""
+    problems = {"redis": redis_package_problem, "database": database_package_problem}
+    problem = problems.get(settings.session_storage)
+    return None if problem is None else problem(settings)
 
 
 def metrics_package_problem(settings: MochiServerSettings) -> str | None:

@@ -14,7 +14,7 @@ from mochi_project.management.console import as_json, plain, progress, table
 from mochi_server.backends import build_storage, default_storages
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
-from mochi_server.server.startup import database_package_problem, redis_package_problem
+from mochi_server.server.startup import storage_package_problem
 from mochi_server.sessions.copying import (
     Copied,
     CopyOutcome,
@@ -115,10 +115,9 @@ def storages(kind: str) -> dict[str, SessionStorage]:
     mochi: MochiServerSettings = settings.MOCHI
     if kind != "json" and getattr(mochi, f"{kind}_url") is None:
         raise CommandError(f"Set MOCHI_{kind.upper()}_URL: it says where the sessions are.")
-    problems = {"redis": redis_package_problem, "database": database_package_problem}
-    if kind in problems and (problem := problems[kind](mochi)) is not None:
-        raise CommandError(problem)
     of_kind = mochi.model_copy(update={"session_storage": kind})
+    if (problem := storage_package_problem(of_kind)) is not None:
+        raise CommandError(problem)
     backends = default_storages(of_kind)
     return {alias: build_storage(backend) for alias, backend in backends.items()}
 

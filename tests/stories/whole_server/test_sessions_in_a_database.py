@@ -159,6 +159,16 @@ async def test_the_doctor_tells_of_the_database_and_changes_nothing(
     assert absent.code == 1
 
 
+async def test_the_doctor_names_a_missing_driver_and_looks_for_no_database(tmp_path: Path):
+    variables = environment(
+        data_dir=tmp_path, session_storage="database", database_url="mysql://localhost/mochi"
+    )
+    ended = await run_command("doctor", cwd=tmp_path, env=variables)
+    assert ended.code == 1
+    assert "the package mysqlclient is missing" in ended.out
+    assert "The database " not in ended.out.replace("The database, which", "")
+
+
 async def test_sessions_are_copied_into_the_database_and_compared(
     database: PostgreSQL, tmp_path: Path
 ):

@@ -160,6 +160,18 @@ async def test_a_missing_package_is_named_with_what_to_do(tmp_path: Path) -> Non
     assert re.search(r"the package redis is missing: .*install .*\[redis\]'$", line), line
 
 
+@pytest.mark.parametrize("command", [("--port", "0"), ("sessions", "list")])
+async def test_a_missing_driver_of_the_database_is_named_with_what_to_do(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    url = "mysql://mochi:s3cret@localhost/mochi"
+    env = environment(session_storage="database", database_url=url, data_dir=tmp_path)
+    done = await run_command(*command, cwd=tmp_path, env=env)
+    (line,) = done.err.splitlines()
+    assert done.code == 1
+    assert line.endswith("the package mysqlclient is missing: pip install mysqlclient")
+
+
 @needs_redis
 async def test_health_shows_a_redis_that_has_gone_and_come_back(tmp_path: Path) -> None:
     async with (
