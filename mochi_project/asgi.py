@@ -81,14 +81,14 @@ def collect_garbage_seldom() -> None:
     gc.set_threshold(10_000, *gc.get_threshold()[1:])
 
 
-def look_up_connections(metrics: Metrics, sockets: SocketEndpoint) -> None:
+def add_connection_gauges(metrics: Metrics, sockets: SocketEndpoint) -> None:
     """Add what only the application knows to the metrics."""
-    metrics.look_up(
+    metrics.add_gauge(
         "mochi_streams_open",
         "Streams of server-sent events that are open.",
         lambda: EventStreamResponse.open_streams,
     )
-    metrics.look_up("mochi_sockets_open", "Open WebSockets.", lambda: len(sockets.sockets))
+    metrics.add_gauge("mochi_sockets_open", "Open WebSockets.", lambda: len(sockets.sockets))
 
 
 class Lifespan:
@@ -125,7 +125,7 @@ class Lifespan:
         self.runtime.observe(__version__)
         self.runtime.start()
         if (metrics := self.runtime.metrics) is not None:
-            look_up_connections(metrics, self._sockets)
+            add_connection_gauges(metrics, self._sockets)
         self._enter_processes(self.runtime.settings)
         return self.runtime
 

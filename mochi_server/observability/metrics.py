@@ -1,9 +1,9 @@
 """Metrics for Prometheus; docs/reference/metrics.md has each of them.
 
-What happens in runs is counted when it happens; what there is of something (runs, streams) is
-looked up: now and then by each process, and by the one that is scraped. Where several processes
-serve, their numbers are in files that all of them can read: one answer has them all, also those of
-a process that was killed.
+What happens in runs is counted when it happens; what there is of something (runs, streams) is a
+gauge: each process updates its own now and then, and the one that is scraped at once. Where several
+processes serve, their numbers are in files that all of them can read: one answer has them all, also
+those of a process that was killed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from ..protocol.events import (
 from .names import clean, provider_name
 
 LAG_SECONDS: Final = 0.5
-"""Seconds between two looks at how late the event loop is."""
+"""Seconds between two measurements of how late the event loop is."""
 
-LOOKS_BETWEEN: Final = 10
-"""Number of these looks between two of those at what there is."""
+LAGS_PER_UPDATE: Final = 10
+"""Measurements of the lag from one update of the gauges to the next."""
 
 MOST_NAMES: Final = 100
 """Most values of a label that others choose, such as models; later ones are ``other``."""
@@ -124,8 +124,8 @@ class Metrics(RunObserver):
         self._calls_began: dict[tuple[str, str | None, str], float] = {}
         """By run, agent and call."""
         self._timer: asyncio.TimerHandle | None = None
-        self._looks = 0
-        self._looked_up: list[tuple[Gauge, Callable[[], float]]] = []
+        self._lags = 0
+        self._computed_gauges: list[tuple[Gauge, Callable[[], float]]] = []
         self._process = ProcessCollector(registry=None)
         self._process_gauges: dict[str, Gauge] = {}
         self._cpu_seconds = 0.0
@@ -226,8 +226,8 @@ class Metrics(RunObserver):
             ("process_start_time_seconds", "When the oldest process started."),
         ):
             self._process_gauges[name] = self._gauge(name, text, mode="livemin")
-        self.look_up("mochi_processes", "Processes that serve.", lambda: 1)
-        self.look_up(
+        self.add_gauge("mochi_processes", "Processes that serve.", lambda: 1)
+        self.add_gauge(
             "mochi_tool_calls_running", "Tool calls that run now.", lambda: len(self._calls_began)
         )
 
@@ -236,9 +236,9 @@ class Metrics(RunObserver):
     ) -> Gauge:
         return Gauge(name, text, labels, registry=self._registry, multiprocess_mode=mode)
 
-    def look_up(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Make a gauge of what ``value`` returns; all processes together are its sum."""
-        self._looked_up.append((self._gauge(name, text), value))
+    def add_gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Make a gauge of what ``value`` returns; the metrics have the sum of all processes."""
+        self._computed_gauges.append((self._gauge(name, text), value))
 
     # What happens
 
@@ -322,28 +322,28 @@ class Metrics(RunObserver):
     # What there is
 
     def start(self) -> None:
-        """Begin to look at the event loop, and at what there is."""
-        self._look(time.perf_counter())
+        """Begin to measure the lag of the event loop, and to update the gauges."""
+        self._measure_lag(time.perf_counter())
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self, due: float) -> None:
+    def _measure_lag(self, due: float) -> None:
         now = time.perf_counter()
         self._lag.observe(max(now - due, 0.0))
-        if self._looks % LOOKS_BETWEEN == 0:
-            self._look_up()
-        self._looks += 1
+        if self._lags % LAGS_PER_UPDATE == 0:
+            self._update_gauges()
+        self._lags += 1
         now = time.perf_counter()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(LAG_SECONDS, self._look, now + LAG_SECONDS)
+        self._timer = loop.call_later(LAG_SECONDS, self._measure_lag, now + LAG_SECONDS)
 
-    def _look_up(self) -> None:
+    def _update_gauges(self) -> None:
         states = self._runs.states()
         for state in ("queued", "running", "waiting"):
             self._states.labels(state).set(states[state])
-        for gauge, current in self._looked_up:
+        for gauge, current in self._computed_gauges:
             gauge.set(current())
         for family in self._process.collect():
             value = family.samples[0].value
@@ -353,7 +353,7 @@ class Metrics(RunObserver):
                 self._cpu.inc(max(value - self._cpu_seconds, 0.0))
                 self._cpu_seconds = value
 
-    async def _look_at_confirmations(self) -> None:
+    async def _update_confirmations(self) -> None:
         try:
             stored = await self._confirmations.stored()
         except ConfirmationUnavailable:
@@ -372,21 +372,21 @@ class Metrics(RunObserver):
         Args:
             accept: The header of this name, which chooses between forms of the text.
         """
-        self._look_up()
-        await self._look_at_confirmations()
+        self._update_gauges()
+        await self._update_confirmations()
         encode, media_type = choose_encoder(accept)
-        return await in_thread(lambda: encode(self._whole())), media_type
+        return await in_thread(lambda: encode(self._merged_registry())), media_type
 
-    def _whole(self) -> CollectorRegistry:
-        """Return what has the metrics of all processes."""
+    def _merged_registry(self) -> CollectorRegistry:
+        """Return a registry with the metrics of all processes."""
         if self._folder is None:
             return self._registry
         for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("gauge_live*.db")}:
             if not _is_alive(int(pid)):
                 mark_process_dead(int(pid), str(self._folder))  # type: ignore[no-untyped-call]
-        whole = CollectorRegistry()
-        MultiProcessCollector(whole, str(self._folder))  # type: ignore[no-untyped-call]
-        return whole
+        merged = CollectorRegistry()
+        MultiProcessCollector(merged, str(self._folder))  # type: ignore[no-untyped-call]
+        return merged
 
 
 def _key_of(

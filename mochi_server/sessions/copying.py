@@ -36,7 +36,7 @@ class CopyOutcome(str, Enum):
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyReport:
     """What became of the sessions of a storage."""
 
     outcomes: Counter[CopyOutcome] = field(default_factory=Counter)
@@ -58,7 +58,7 @@ async def copy_sessions(
     *,
     overwrite: bool = False,
     advance: Advance | None = None,
-) -> Copied:
+) -> CopyReport:
     """Copy every session, byte for byte; what is equal is skipped, so it can be called again.
 
     Args:
@@ -76,7 +76,7 @@ async def copy_sessions(
 
 async def compare_sessions(
     source: SessionStorage, target: SessionStorage, *, advance: Advance | None = None
-) -> Copied:
+) -> CopyReport:
     """Read every session of the source in both storages, and tell which are not equal.
 
     Raises:
@@ -85,18 +85,18 @@ async def compare_sessions(
     return await _each(source, partial(_compare, source, target), advance)
 
 
-async def _each(source: SessionStorage, step: Step, advance: Advance | None) -> Copied:
-    done, entries = Copied(), sorted(await source.entries())
+async def _each(source: SessionStorage, step: Step, advance: Advance | None) -> CopyReport:
+    report, entries = CopyReport(), sorted(await source.entries())
     for start in range(0, len(entries), BATCH):
         some = entries[start : start + BATCH]
         steps = [partial(_outcome_of, step, entry) for entry in some]
         outcomes = await run_concurrently(steps, most=AT_ONCE)
         for entry, outcome in zip(some, outcomes, strict=True):
             if outcome is not None:
-                done.add(entry.session_id, *outcome)
+                report.add(entry.session_id, *outcome)
         if advance is not None:
             advance(start + len(some), len(entries))
-    return done
+    return report
 
 
 async def _outcome_of(step: Step, entry: Entry) -> tuple[CopyOutcome, str | None] | None:

@@ -17,7 +17,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from chat.wires.socket.endpoint import SocketEndpoint
 from mochi_project.api import api
-from mochi_project.asgi import look_up_connections
+from mochi_project.asgi import add_connection_gauges
 from mochi_project.http.rights import ROUTES
 from mochi_server import __main__ as command
 from mochi_server.config import MochiServerSettings, load_settings, variable_of
@@ -371,7 +371,7 @@ def known_metrics() -> dict[str, tuple[str, list[str]]]:
     """The type and the labels of each, by its name as Prometheus writes it."""
     runtime = Runtime(load_settings(data_dir=ROOT, session_storage="memory"))
     metrics = Metrics(runs=runtime.runs, confirmations=runtime.confirmations, version="1")
-    look_up_connections(metrics, SocketEndpoint())
+    add_connection_gauges(metrics, SocketEndpoint())
     found = {}
     for collector in {*metrics._registry._collector_to_names}:
         assert isinstance(collector, MetricWrapperBase)

@@ -30,7 +30,7 @@ FOLDED_TEXT = 4096
 
 Delta: TypeAlias = AgentPlanning | AgentExecution | ContentDelta | ThinkingDelta
 DELTAS = (ContentDelta, ThinkingDelta, AgentPlanning, AgentExecution)
-_OWNER = attrgetter("agent_call_id")
+_AGENT_CALL_ID = attrgetter("agent_call_id")
 
 Numbered = tuple[int, Event]
 
@@ -195,7 +195,7 @@ def _fold_into(folded: list[Numbered | FoldedDeltas], events: list[Event], first
             continue
         texts: list[list[Any]] = [of_kind]
         if issubclass(kind, AgentDelta):
-            texts = [[*deltas] for _, deltas in groupby(of_kind, _OWNER)]
+            texts = [[*deltas] for _, deltas in groupby(of_kind, _AGENT_CALL_ID)]
         for deltas in texts:
             _fold_deltas(folded, deltas, first)
             first += len(deltas)

@@ -16,8 +16,8 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.server.startup import storage_package_problem
 from mochi_server.sessions.copying import (
-    Copied,
     CopyOutcome,
+    CopyReport,
     compare_sessions,
     copy_sessions,
 )
@@ -73,7 +73,7 @@ class Command(BaseCommand):
         targets: dict[str, SessionStorage],
         options: Options,
     ) -> int:
-        done: dict[tuple[str, str], Copied] = {}
+        done: dict[tuple[str, str], CopyReport] = {}
         for alias, whose in WHOSE.items():
             source, target = sources[alias], targets[alias]
             if not options["check"]:
@@ -92,7 +92,7 @@ class Command(BaseCommand):
             self._print(done)
         return 1 if any(done[alias, "comparison"].problems for alias in WHOSE) else 0
 
-    def _print(self, done: dict[tuple[str, str], Copied]) -> None:
+    def _print(self, done: dict[tuple[str, str], CopyReport]) -> None:
         rows = [
             (WHOSE[alias], step, *(copied.outcomes[outcome] for outcome in CopyOutcome))
             for (alias, step), copied in done.items()
@@ -122,13 +122,13 @@ def storages(kind: str) -> dict[str, SessionStorage]:
     return {alias: build_storage(backend) for alias, backend in backends.items()}
 
 
-def _problems(alias: str, done: dict[tuple[str, str], Copied]) -> dict[str, str]:
+def _problems(alias: str, done: dict[tuple[str, str], CopyReport]) -> dict[str, str]:
     """Return the problems of the sessions of an alias; the copy knows more of them."""
     steps = [done[alias, step] for step in reversed(STEPS) if (alias, step) in done]
     return {name: reason for each in steps for name, reason in each.problems.items()}
 
 
-def _as_json(alias: str, done: dict[tuple[str, str], Copied]) -> JSONObject:
+def _as_json(alias: str, done: dict[tuple[str, str], CopyReport]) -> JSONObject:
     parts: dict[str, Any] = {
         step: {outcome.value: done[alias, step].outcomes[outcome] for outcome in CopyOutcome}
         for step in STEPS

@@ -8,7 +8,7 @@ import pytest
 
 from mochi_server.errors import StorageError
 from mochi_server.sessions import JSONFileStorage, MemoryStorage
-from mochi_server.sessions.copying import Copied, CopyOutcome, compare_sessions, copy_sessions
+from mochi_server.sessions.copying import CopyOutcome, CopyReport, compare_sessions, copy_sessions
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def source(tmp_path: Path) -> JSONFileStorage:
     return storage
 
 
-def counts(copied: Copied) -> dict[str, int]:
+def counts(copied: CopyReport) -> dict[str, int]:
     return {outcome.value: count for outcome, count in copied.outcomes.items()}
 
 
