@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
 from mochi_server.core.caller import LOOPBACK as NO_TOKEN
-from mochi_server.core.caller import SETTING, Caller, serve
+from mochi_server.core.caller import SETTING, Caller, set_caller
 from mochi_server.core.logs import begin_request, request_id
 from mochi_server.core.slots import Slots
 from mochi_server.core.tokens import AccessTokenFile
@@ -57,17 +57,17 @@ OPEN_PATHS = {
 """Paths that need no token: they show nothing of a person's."""
 
 METRICS_PATH = "/metrics"
-"""Needs the token whatever the folder has that is served instead of the page."""
+"""Needs a token even where ``MOCHI_PUBLIC_DIR`` has a file of this name."""
 
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
-TRACE_CONTEXT = (b"traceparent", b"tracestate")  # what trace a request is part of, as W3C has it
+TRACE_CONTEXT = (b"traceparent", b"tracestate")  # W3C: the trace of a request
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
 
 TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
 """What a protocol that a client of a socket offers begins with, if the token follows it."""
 
 NOBODY = Caller(name="nobody", rights=frozenset(), owner="")
-"""Who asks without a token where one is demanded: for open paths alone."""
+"""The caller without a token where one is demanded; it may use open paths alone."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
@@ -112,7 +112,7 @@ class Gate:
             return
         headers = watched(scope["headers"])
         begin_request(headers.get(REQUEST_ID), _trace_context(headers))
-        serve(replace(NOBODY, address=_address_of(scope)))
+        set_caller(replace(NOBODY, address=_address_of(scope)))
         error = self.problem(scope, headers)
         with ExitStack() as stack:
             if error is None:
@@ -193,13 +193,13 @@ class Gate:
         if self.token is not None and any(
             hmac.compare_digest(token, self.token) for token in tokens
         ):
-            serve(Caller(name=SETTING, address=address))
+            set_caller(Caller(name=SETTING, address=address))
             return None
         if tokens and (token := self.tokens.find(tokens)) is not None:
-            serve(self.tokens.caller(token, address=address, owns=self.owners))
+            set_caller(self.tokens.caller(token, address=address, owns=self.owners))
             return None
         if self.token is None and not self.tokens.is_demanding:
-            serve(Caller(name=NO_TOKEN, address=address))
+            set_caller(Caller(name=NO_TOKEN, address=address))
             return None
         if self._is_open(inner_path(scope) or "/"):
             return None
@@ -335,7 +335,7 @@ def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
 
 
 def _address_of(scope: Scope) -> str | None:
-    """Return the address of the client: a proxy's, unless the server is told of those behind it."""
+    """Return the address of the client; behind a proxy the ASGI server must be told to know it."""
     client: tuple[str, int] | None = scope.get("client")
     return client[0] if client else None
 

@@ -1,4 +1,4 @@
-"""Which right each route needs, and which of their changes are written to the audit log.
+"""Which right each route needs, and which requests are written to the audit log.
 
 The only such table; docs/reference/tokens.md repeats it. A route that is not in it needs ``admin``.
 """
@@ -19,7 +19,7 @@ class Access(NamedTuple):
     right: Right | None
     """None: no token is needed."""
     action: str | None = None
-    """What the audit log calls a request; None: it has none of it."""
+    """Its name in the audit log; None: it is not written there."""
 
 
 OPEN = Access(None)
@@ -29,7 +29,7 @@ TOOLS = Access("tools")
 ADMIN = Access("admin")
 
 ROUTES: Mapping[str, Access] = {
-    # Nothing of a person's
+    # What shows no data of a person
     "GET ": OPEN,
     "GET api/v1/docs": OPEN,
     "GET api/v1/docs/<str:name>": OPEN,
@@ -87,7 +87,7 @@ ROUTES: Mapping[str, Access] = {
     "GET api/v1/runs/<run_id>": READ,
     "GET api/v1/runs/<run_id>/events": READ,
     "POST api/v1/runs/<run_id>/stop": CHAT,
-    # Decisions, each of which the audit log has from where it is made
+    # Decisions: the code that makes one writes it to the audit log
     "GET api/v1/chat/<session_id>/confirmations": READ,
     "POST api/v1/chat/<session_id>/confirm-tool": TOOLS,
     "GET api/v1/confirmations": READ,
@@ -173,7 +173,7 @@ _OURS, _VENDORS_ROOT = "api/v1/", "api/"
 
 
 def access_to(method: str, route: str) -> Access:
-    """Return what a request needs; HEAD is GET, and OPTIONS tells nothing but methods."""
+    """Return what a request needs: HEAD as much as GET, OPTIONS, which lists methods, little."""
     if method == "OPTIONS":
         return READ
     if not route:
@@ -184,18 +184,18 @@ def access_to(method: str, route: str) -> Access:
 
 
 def access_of(request: HttpRequest) -> Access:
-    """Return what a request needs whose route is known."""
+    """Return what a request needs, by the route that Django has found for it."""
     match = request.resolver_match
     if match is None:
         return ADMIN
     route = match.route
-    if route.startswith("^api/"):  # another path of a route of ours
+    if route.startswith("^api/"):  # a second path of one of our routes
         route = f"{_OURS}{match.kwargs['name']}"
     return access_to(request.method or "", route)
 
 
 def check_right(request: HttpRequest) -> None:
-    """Make sure that the caller may send a request whose route is known.
+    """Make sure that the caller has the right that a request needs.
 
     Raises:
         Forbidden: it lacks the right.

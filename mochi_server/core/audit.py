@@ -42,7 +42,7 @@ _details: ContextVar[JSONObject | None] = ContextVar("mochi_audit_details", defa
 
 
 def begin_details() -> None:
-    """Begin to collect what ``add_details`` is told in this task."""
+    """Let ``add_details`` collect for this task from now on."""
     _details.set({})
 
 
@@ -71,7 +71,7 @@ class AuditLog:
     """Appends to the log of a data folder, and reads it."""
 
     def __init__(self, path: Path | None, lock_path: Path) -> None:
-        """Open nothing yet.
+        """Take the paths; no file is opened.
 
         Args:
             path: The file; None: nothing is written.
@@ -117,7 +117,7 @@ class AuditLog:
             return orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
 
     def record_now(self, action: str, **target: object) -> None:
-        """Do the same from a command, which may wait for the disk."""
+        """Write an entry about what a command has done, in this thread."""
         if self.path is not None:
             self.write(self._line(action, "done", target))
 
@@ -197,7 +197,7 @@ class AuditLog:
 
 
 NO_AUDIT_LOG = AuditLog(None, Path())
-"""Keeps nothing."""
+"""A log that is never written."""
 
 
 def _place_of(cursor: str) -> tuple[int, int]:

@@ -23,7 +23,7 @@ RESERVED_NAMES = frozenset({LIBRARY, LOOPBACK, SETTING, COMMAND, "nobody", "mcp"
 
 
 def rights_of(*rights: Right) -> frozenset[Right]:
-    """Return the rights with those that they include: ``admin`` all, the others ``read``."""
+    """Return the rights and what they include: ``admin`` all rights, each other one ``read``."""
     return frozenset(RIGHTS) if "admin" in rights else frozenset({*rights, "read"})
 
 
@@ -42,25 +42,25 @@ class Caller:
     """Name of the token, or one of ``RESERVED_NAMES``."""
     rights: frozenset[Right] = ALL_RIGHTS
     owner: str | None = None
-    """The owner whose sessions alone it sees, and that the sessions get that it makes; None: it
-    sees all, and its sessions have no owner."""
+    """Owner of the sessions that it makes; it sees no others. None: it sees all sessions, and those
+    that it makes have no owner."""
     address: str | None = None
     """Address of the client."""
     is_valid: Callable[[], bool] = _always
-    """Whether its token is still accepted, for what goes on after the request."""
+    """Returns whether its token is still accepted; feeds and sockets ask again and again."""
 
     @property
     def holder(self) -> str:
-        """Who has its share of what is bounded: its token, or its address; empty: the server."""
+        """The name under which its slots are counted: its token or address; "" has no share."""
         return self.address or "" if self.name in RESERVED_NAMES else f"token {self.name}"
 
     @property
     def is_confined(self) -> bool:
-        """Whether it may not do everything."""
+        """Whether it lacks a right."""
         return self.rights != ALL_RIGHTS
 
     def sees(self, owner: str | None) -> bool:
-        """Return whether it sees what belongs to an owner; None: to nobody."""
+        """Return whether it sees what has this owner; None: what has no owner."""
         return self.owner in (None, owner)
 
 
@@ -71,18 +71,18 @@ _caller: ContextVar[Caller] = ContextVar("mochi_caller", default=SERVER)
 
 
 def current_caller() -> Caller:
-    """Return who is served by this task."""
+    """Return the caller for whom this task works."""
     return _caller.get()
 
 
-def serve(caller: Caller) -> None:
-    """Set who is served by this task and those that it starts."""
+def set_caller(caller: Caller) -> None:
+    """Set the caller for whom this task, and those that it starts, work."""
     _caller.set(caller)
 
 
 @contextmanager
 def serving(caller: Caller) -> Iterator[None]:
-    """Serve a caller within the block."""
+    """Work for a caller within the block."""
     token = _caller.set(caller)
     try:
         yield
@@ -90,19 +90,14 @@ def serving(caller: Caller) -> Iterator[None]:
         _caller.reset(token)
 
 
-def serve_nobody() -> None:
-    """Let this task, and those that it starts, work for the server itself."""
-    _caller.set(SERVER)
-
-
-def serve_owner(owner: str | None) -> None:
+def act_for_owner(owner: str | None) -> None:
     """Let the task of a run work for the owner of its session, whoever has started it."""
     if owner is not None:
         _caller.set(Caller(name=owner, rights=rights_of("chat", "tools"), owner=owner))
 
 
 def require(right: Right) -> None:
-    """Make sure that the caller has a right.
+    """Make sure that the current caller has a right.
 
     Raises:
         Forbidden: it has not.
@@ -112,5 +107,5 @@ def require(right: Right) -> None:
 
 
 def may_see(owner: str | None) -> bool:
-    """Return whether the caller sees what belongs to an owner; None: to nobody."""
+    """Return whether the current caller sees what has this owner; None: what has no owner."""
     return _caller.get().sees(owner)

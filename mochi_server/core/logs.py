@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from .caller import serve_nobody
+from .caller import SERVER, set_caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def _known_ids() -> dict[str, str]:
 def outside_request(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function without the request's ids and caller, for work that outlives it."""
     context = copy_context()
-    context.run(serve_nobody)
+    context.run(set_caller, SERVER)
     context.run(_request_id.set, "")
     context.run(_trace_context.set, _NO_CONTEXT)
     context.run(set_log_ids, None)

@@ -1,4 +1,4 @@
-"""Bounds on what a process does at the same time, of which one caller has at most a share.
+"""Bounds on what a process does at the same time; one caller may use a share of each.
 
 What is beyond a bound is refused at once: a queue in memory would grow, and answer too late.
 """
@@ -17,10 +17,10 @@ RETRY_SECONDS = 1
 
 
 class Slots:
-    """A number of slots; the process itself is bound by their number alone."""
+    """A limited number of slots; the server itself, whose holder is "", may use all of them."""
 
     def __init__(self, name: str, most: int, *, share: float = 1.0) -> None:
-        """Begin with all slots free.
+        """Make all slots free.
 
         Args:
             name: What holds them, in the plural, as an error names it.

@@ -33,7 +33,7 @@ TOKENS = "tokens.json"
 """Name of the file in the data folder."""
 
 PREFIX = "mochi_"
-"""How every token of the file begins: scanners for secrets, and people, recognise it."""
+"""How every token begins, so that people and scanners for secrets recognise it."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
@@ -115,7 +115,7 @@ class _Snapshot:
     """The file as it was read."""
 
     state: tuple[int, ...] | None
-    """What tells it from another; None: look again at the next request."""
+    """Differs when the file has changed; None: it is read again at the next request."""
     tokens: Sequence[StoredToken] | None
     """None: it cannot be used, so no token of it is accepted."""
 
@@ -136,7 +136,7 @@ class AccessTokenFile:
     """The tokens of a data folder."""
 
     def __init__(self, path: Path, use_folder: Path) -> None:
-        """Read nothing yet.
+        """Take the paths; no file is read.
 
         Args:
             path: The file.
@@ -173,7 +173,7 @@ class AccessTokenFile:
         return None
 
     def has(self, token: StoredToken) -> bool:
-        """Return whether a token is accepted as it was."""
+        """Return whether a token is still accepted, with the same rights and times."""
         return not token.is_expired and token in (self._read() or ())
 
     def caller(self, token: StoredToken, *, address: str | None, owns: bool) -> Caller:
@@ -263,7 +263,7 @@ class AccessTokenFile:
         return self._load()[0] if os.path.lexists(self.path) else []
 
     def add(self, name: str, rights: Sequence[Right], *, lifetime: timedelta | None = None) -> str:
-        """Store a new token, and return it: nothing knows it afterwards.
+        """Store the hash of a new token, and return the token, which is stored nowhere.
 
         Raises:
             ValueError: the name is taken, or no token may have it.

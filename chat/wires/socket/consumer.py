@@ -18,7 +18,7 @@ from mochi_project.http.errors import invalid_request, translate
 from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
 from mochi_server.core.aio import BackgroundTasks
-from mochi_server.core.caller import current_caller, serve
+from mochi_server.core.caller import current_caller, set_caller
 from mochi_server.core.limits import REQUEST_VALUES
 from mochi_server.core.logs import begin_request, request_id, set_log_ids
 from mochi_server.errors import (
@@ -134,7 +134,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _work(self) -> None:
         begin_request(self._request_id)
-        serve(self._caller)
+        set_caller(self._caller)
         try:
             while self._waiting and not self._outlet.is_closed:
                 if not self._caller.is_valid():

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mochi_project.management.console import as_json, duration, plain, table
 from mochi_server.config import MochiServerSettings
 from mochi_server.core.audit import AuditLog
-from mochi_server.core.caller import COMMAND, RIGHTS, Caller, Right, serve
+from mochi_server.core.caller import COMMAND, RIGHTS, Caller, Right, set_caller
 from mochi_server.core.tokens import AccessTokenFile, TokensUnusable
 
 COLUMNS = ("NAME", "RIGHTS", "CREATED", "EXPIRES", "LAST USED")
@@ -59,7 +59,7 @@ class Command(BaseCommand):
         """
         mochi: MochiServerSettings = settings.MOCHI
         file = AccessTokenFile(mochi.tokens_path, mochi.token_use_path)
-        serve(Caller(name=COMMAND))
+        set_caller(Caller(name=COMMAND))
         audit = AuditLog(mochi.audit_path, mochi.audit_lock_path)
         try:
             match options["action"]:

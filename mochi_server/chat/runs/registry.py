@@ -19,7 +19,7 @@ from typing import Protocol
 import anyio
 
 from ...core.aio import BackgroundTasks
-from ...core.caller import may_see, serve_owner
+from ...core.caller import act_for_owner, may_see
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
 from ...errors import (
@@ -576,7 +576,7 @@ class RunRegistry:
         """Write the turn's events, and whatever ends it, into its log."""
         run = turn.run
         set_log_ids(run.head.session_id, run.run_id)
-        serve_owner(run.head.owner)
+        act_for_owner(run.head.owner)
         state: RunState = "done"
         error: MochiError | None = None
         try:
