@@ -40,10 +40,12 @@ from mochi_server.errors import (
 )
 from mochi_server.sessions.storage.base import (
     Entry,
+    LeasedSessionLock,
     SessionChanged,
     SessionLock,
     SessionStorage,
     check_session_id,
+    taken_over,
 )
 
 if not apps.ready:  # a program that uses the library without its face
@@ -204,7 +206,7 @@ class DatabaseStorage(SessionStorage):
             raise SessionExists(session_id=session_id)
         if isinstance(expected, int) and found != expected:
             raise SessionChanged
-        raise _lost(session_id)
+        raise taken_over(session_id)
 
     def _make_row(self, session_id: str) -> None:
         row = StoredSession(collection=self.name, session_id=session_id)
@@ -232,7 +234,7 @@ class DatabaseStorage(SessionStorage):
             if rows.filter(_not_taken_over(claim)).update(version=None, content=b""):
                 self._tell_of_change(session_id, secrets.randbits(63))
             elif rows.exists():
-                raise _lost(session_id)
+                raise taken_over(session_id)
         self._remove_if_unused(session_id)
 
     def _remove_if_unused(self, session_id: str) -> None:
@@ -273,7 +275,7 @@ class DatabaseStorage(SessionStorage):
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
             try:
-                yield _DatabaseSessionLock(self, session_id, taken or None)
+                yield LeasedSessionLock(self, session_id, taken or None)
             finally:
                 await self._release(session_id, "lock", token)
 
@@ -357,21 +359,6 @@ class DatabaseStorage(SessionStorage):
         return set(rows.values_list("session_id", flat=True))
 
 
-class _DatabaseSessionLock(SessionLock):
-    """Writes if nobody else has written since it was locked, which outlasts the lease."""
-
-    _storage: DatabaseStorage
-
-    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        try:
-            if self.version is None:
-                return await self._storage.create(self.session_id, parts)
-            return await self._storage.replace(self.session_id, self.version, parts)
-        except (SessionChanged, SessionExists):
-            reason = "another process has changed it meanwhile"
-            raise StorageError(session_id=self.session_id, reason=reason) from None
-
-
 def _is_over(lease: Lease) -> Q:
     return Q(**{f"{lease}_until": None}) | Q(**{f"{lease}_until__lt": Now()})
 
@@ -379,7 +366,3 @@ def _is_over(lease: Lease) -> Q:
 def _not_taken_over(claim: str) -> Q:
     """Select rows that nobody has claimed after this claim; all without one."""
     return Q(claim__in=("", claim)) if claim else Q()
-
-
-def _lost(session_id: str) -> StorageError:
-    return StorageError(session_id=session_id, reason="another process has taken it over")

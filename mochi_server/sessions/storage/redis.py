@@ -28,7 +28,15 @@ from typing_extensions import override
 from ...core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_if
 from ...core.redis import connect
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from .base import Entry, SessionChanged, SessionLock, SessionStorage, check_session_id
+from .base import (
+    Entry,
+    LeasedSessionLock,
+    SessionChanged,
+    SessionLock,
+    SessionStorage,
+    check_session_id,
+    taken_over,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -263,7 +271,7 @@ class RedisStorage(SessionStorage):
         if answer == b"changed":
             raise SessionChanged
         if answer == b"lost":
-            raise _lost(session_id)
+            raise taken_over(session_id)
         return (int(answer),)
 
     @override
@@ -276,7 +284,7 @@ class RedisStorage(SessionStorage):
         if answer == b"missing":
             raise SessionNotFound(session_id=session_id)
         if answer == b"lost":
-            raise _lost(session_id)
+            raise taken_over(session_id)
 
     @override
     async def entries(self) -> list[Entry]:
@@ -305,7 +313,7 @@ class RedisStorage(SessionStorage):
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
             try:
-                yield _RedisSessionLock(self, session_id, taken or None)
+                yield LeasedSessionLock(self, session_id, taken or None)
             finally:
                 await self._release(session_id, key, token)
 
@@ -372,25 +380,6 @@ class RedisStorage(SessionStorage):
         for session_id, is_ours in zip(claims, answers, strict=True):
             if not is_ours:
                 logger.warning("The session %s was taken by another process.", session_id)
-
-
-class _RedisSessionLock(SessionLock):
-    """Writes if nobody else has written since it was locked, which outlasts the lease."""
-
-    _storage: RedisStorage
-
-    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        try:
-            if self.version is None:
-                return await self._storage.create(self.session_id, parts)
-            return await self._storage.replace(self.session_id, self.version, parts)
-        except (SessionChanged, SessionExists):
-            reason = "another process has changed it meanwhile"
-            raise StorageError(session_id=self.session_id, reason=reason) from None
-
-
-def _lost(session_id: str) -> StorageError:
-    return StorageError(session_id=session_id, reason="another process has taken it over")
 
 
 def _unpack(session_id: str, content: bytes, size: int = 0) -> bytes:
