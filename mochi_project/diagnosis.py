@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
-from mochi_server.backends import DATABASE
+from mochi_server.app import DATABASE_STORAGE
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.single_flight import CachedResult
 from mochi_server.doctor.findings import Check, Finding, error, note, ok, warning
@@ -44,7 +44,7 @@ def runtime_to_check(storages: Mapping[str, SessionStorage] | None = None) -> Ru
     """Build a runtime with the backends of the settings; with the usual ones if those are wrong."""
     backends = {alias: dict(each) for alias, each in settings.MOCHI_SESSION_STORAGES.items()}
     for each in backends.values():
-        if each.get("BACKEND") == DATABASE:  # which makes missing tables, and this changes nothing
+        if each.get("BACKEND") == DATABASE_STORAGE:  # it makes missing tables; this changes nothing
             each["OPTIONS"] = {**each.get("OPTIONS", {}), "migrate": False}
     try:
         return Runtime(

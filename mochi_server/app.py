@@ -12,6 +12,9 @@ from .config import export, load_settings
 APPLICATION = "mochi_project.asgi:application"
 """The application as ASGI servers name it."""
 
+DATABASE_STORAGE = "sessions_app.backends.database.DatabaseStorage"
+"""The storage of sessions that needs Django."""
+
 
 class ASGIApplication(Protocol):
     """The application that :func:`create_app` returns."""

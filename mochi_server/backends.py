@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .app import DATABASE_STORAGE
 from .config import MochiServerSettings
 from .providers.base import Provider
 from .sessions.storage.base import SessionStorage
@@ -31,7 +32,6 @@ Backends = dict[str, dict[str, Any]]
 T = TypeVar("T")
 
 JSON_FILES = "mochi_server.sessions.storage.json_files.JSONFileStorage"
-DATABASE = "sessions_app.backends.database.DatabaseStorage"
 """It needs Django, and so is a part of the face."""
 
 
@@ -111,7 +111,7 @@ def default_storages(settings: MochiServerSettings) -> Backends:
         }
     if settings.session_storage == "database":
         return {
-            alias: {"BACKEND": DATABASE, "OPTIONS": {"name": name}}
+            alias: {"BACKEND": DATABASE_STORAGE, "OPTIONS": {"name": name}}
             for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
         }
     return {

@@ -15,8 +15,9 @@ LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
 RUNS = r"runs(/[A-Za-z0-9_-]{1,64}(\.\d+)?\.(jsonl|run|lock|readers|stop))?"
 CONFIRMATIONS = r"confirmations(/(conf_[0-9a-f]{16}(\.decision)?\.json|history\.[a-z0-9.]+))?"
+PROCESSES = r"processes(/\d+-[0-9a-f]{8}\.(json|tmp))?"
 STATE = re.compile(
-    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
+    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|{PROCESSES}|audit\.lock|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
 NAMES = {
     "presets": re.compile(rf"{PRESET_NAME.pattern}\.md"),
@@ -29,6 +30,7 @@ FOLDERS = {
     ".mcp.json.lock",
     "mcp.json",
     "approved_tools.json",
+    "audit.jsonl",
     ".approved_tools.json.lock",
     "agents",
     "attachments",
