@@ -37,6 +37,10 @@ include-name = "GET /api/v1/agents/chats"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 
 [[operations]]
+include-name = "GET /api/v1/audit"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
+
+[[operations]]
 include-name = "GET /api/v1/confirmations"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 
@@ -59,6 +63,11 @@ checks.positive_data_acceptance.expected-statuses = ["404", "422"]
 [[operations]]
 include-name = "POST /api/v1/confirmations/{confirmation_id}"
 checks.positive_data_acceptance.expected-statuses = ["404", "422"]
+
+# It fetches a model from elsewhere.
+[[operations]]
+include-name = "POST /api/v1/models/pull"
+enabled = false
 
 # It ends with the server.
 [[operations]]

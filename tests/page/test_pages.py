@@ -167,6 +167,7 @@ async def test_a_prompt_is_made_changed_and_deleted(shared, page):
 
 async def test_a_preset_is_made_changed_and_deleted(shared, page):
     await visit(page, shared, "new-preset")
+    presets = page.get_by_role("main")  # conversations may name dice, too
     await page.get_by_role("textbox", name="Name").fill("dice")
     await page.get_by_role("combobox", name="Model").select_option("lorem")
     await page.get_by_role("spinbutton", name="Temperature").fill("0.4")
@@ -175,18 +176,18 @@ async def test_a_preset_is_made_changed_and_deleted(shared, page):
     await page.get_by_role("checkbox", name="roll_dice").check()
     await page.get_by_role("combobox", name="Asks you").select_option("never")
     await page.get_by_role("button", name="Save").click()
-    await page.get_by_role("link", name="dice").click()
+    await presets.get_by_role("link", name="dice").click()
     await expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0.4")
     await page.get_by_role("textbox", name="Description").fill("Rolls dice.")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("link", name="dice")).to_contain_text("Rolls dice.")
+    await expect(presets.get_by_role("link", name="dice")).to_contain_text("Rolls dice.")
     _, preset = await shared.server.get("/presets/dice")
     assert preset["options"] == {"temperature": 0.4}
     assert (preset["tools"], preset["policy"]) == (["roll_dice"], "never_confirm")
     await page.get_by_role("button", name="Delete dice").click()
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    await expect(page.get_by_role("link", name="dice")).to_have_count(0)
-    await page.get_by_role("link", name="broken").click()
+    await expect(presets.get_by_role("link", name="dice")).to_have_count(0)
+    await presets.get_by_role("link", name="broken").click()
     await expect(page.get_by_role("alert")).to_contain_text("there is no key 'nonsense'")
 
 
