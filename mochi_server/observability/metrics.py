@@ -27,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.process_collector import ProcessCollector
 
+from ..chat.confirmations.confirmation import moment_of
 from ..chat.confirmations.store import ConfirmationStore
 from ..chat.journal.records import RunHead, RunState
 from ..chat.runs.observer import CANCELLED, ObservedRequest, RunObserver
@@ -362,7 +363,7 @@ class Metrics(RunObserver):
         self._waiting.set(len(asked))
         age = 0.0
         if asked:
-            oldest = datetime.fromisoformat(min(asked).replace("Z", "+00:00"))
+            oldest = moment_of(min(asked))
             age = max((datetime.now(timezone.utc) - oldest).total_seconds(), 0.0)
         self._oldest.set(age)
 

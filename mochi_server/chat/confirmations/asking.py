@@ -167,7 +167,7 @@ class Confirmations:
                 await self.store.put(confirmation)
             if not announced:
                 announced = True
-                yield _required(confirmation, self.timeout)
+                yield announcement_of(confirmation)
             async with waiting():
                 decision = await self._wait(confirmation)
         except MochiError as error:
@@ -198,7 +198,7 @@ class Confirmations:
             try:
                 await self.store.put(confirmation)
                 announced = True
-                yield _input_required(confirmation, self.timeout)
+                yield _input_required(confirmation)
                 decision = await self._wait(confirmation)
             except MochiError as error:
                 decision = ConfirmationDecision(
@@ -362,23 +362,24 @@ def _common_fields(confirmation: Confirmation) -> dict[str, Any]:
     }
 
 
-def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequired:
+def announcement_of(confirmation: Confirmation) -> ConfirmationRequired:
+    """Return the event that tells of a call that waits for a person."""
     return ConfirmationRequired(
         **_common_fields(confirmation),
         arguments=confirmation.arguments,
         queue_position=confirmation.queue_position,
         queue_total=confirmation.queue_total,
-        timeout_seconds=timeout,
+        timeout_seconds=confirmation.timeout_seconds,
         shown=confirmation.shown,
         notice=confirmation.notice,
     )
 
 
-def _input_required(confirmation: Confirmation, timeout: float) -> ToolInputRequired:
+def _input_required(confirmation: Confirmation) -> ToolInputRequired:
     return ToolInputRequired(
         **_common_fields(confirmation),
         elicitation=confirmation.elicitation or {},
-        timeout_seconds=timeout,
+        timeout_seconds=confirmation.timeout_seconds,
         shown=confirmation.shown,
     )
 

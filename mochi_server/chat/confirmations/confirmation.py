@@ -32,6 +32,11 @@ def timestamp(moment: datetime) -> str:
     return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
+def moment_of(timestamp: str) -> datetime:
+    """Return the moment that ``timestamp`` has written."""
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00"))  # Z: from Python 3.11 on
+
+
 def dump(fields: JSONObject) -> bytes:
     """Encode what is stored of a confirmation or a decision."""
     # Not orjson, which refuses what arguments may have: whole numbers beyond 64 bits, for example.
@@ -73,6 +78,13 @@ class Confirmation(FieldPayload):
     def shown(self) -> str:
         """What a person decides about, with nothing hidden."""
         return shown_arguments(self.arguments if self.elicitation is None else self.elicitation)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Time between asking and expiry; 0: it waits without limit."""
+        if self.expires_at is None:
+            return 0.0
+        return (moment_of(self.expires_at) - moment_of(self.asked_at)).total_seconds()
 
     def payload(self) -> JSONObject:
         """Return the fields by name, and ``shown``; those who see them know the owner."""

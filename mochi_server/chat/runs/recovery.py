@@ -13,7 +13,8 @@ from ...protocol.events import Done, ErrorEvent, Event
 from ...protocol.messages import AssistantMessage, ToolMessage
 from ...services.history import objects
 from ...sessions import ChatSession, SessionManager
-from ..confirmations.store import ConfirmationStore
+from ..confirmations.asking import announcement_of
+from ..confirmations.store import ConfirmationStore, StoredConfirmation
 from ..journal.base import RunJournal, RunWriter
 from ..journal.records import RECOVERY_JUMP, RunHead, RunState
 from ..tool_calls import unanswered
@@ -96,6 +97,7 @@ class RunRecovery:
             main = progress.of(head.session_id)
             says_nothing = not (main.now.text or main.now.thinking)
             if ending is None and asked and says_nothing and await self._is_kept(head):
+                _announce(writer, progress, asked)
                 writer.note("waiting")
                 logger.info("Run waits: session=%s run=%s", head.session_id, run_id)
                 return False
@@ -132,9 +134,7 @@ class RunRecovery:
         last: list[Event] = [] if error is None else [ErrorEvent.of(error)]
         last.append(Done(session_id=head.session_id))
         code = None if error is None else error.code
-        if progress.next_event == head.first_event:  # it died before it had said anything
-            writer.add(head.first_event, [head.start()])
-        writer.add(progress.next_event + RECOVERY_JUMP, last)
+        _add(writer, progress, last)
         writer.note("end", state=ending.state, code=code, message_id=message_id)
         logger.info("Run %s: session=%s run=%s", ending.state, head.session_id, head.run_id)
         for observer in self.observers:
@@ -161,6 +161,29 @@ class RunRecovery:
         except (SessionNotFound, SessionUnreadable):  # deleted or damaged meanwhile
             return None
         return _last_reply(session)
+
+
+def _announce(
+    writer: RunWriter, progress: RunProgress, asked: Sequence[StoredConfirmation]
+) -> None:
+    """Tell readers of what the process had stored, and not announced any more."""
+    events = [
+        announcement_of(each.confirmation)
+        for each in asked
+        if each.decision is None
+        and each.confirmation.confirmation_id not in progress.asked
+        and each.confirmation.agent_call_id in {None, *progress.agents}
+    ]
+    if events:
+        _add(writer, progress, events)
+
+
+def _add(writer: RunWriter, progress: RunProgress, events: Sequence[Event]) -> None:
+    """Add events behind those that readers of the dead process may have."""
+    head = progress.head
+    if progress.next_event == head.first_event:  # it died before it had said anything
+        writer.add(head.first_event, [head.start()])
+    writer.add(progress.next_event + RECOVERY_JUMP, events)
 
 
 def _last_reply(session: ChatSession) -> str | None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import pytest
 import pytest_asyncio
 
+from mochi_server.chat.confirmations.asking import announcement_of
+from mochi_server.chat.confirmations.confirmation import timestamp
 from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
 from mochi_server.chat.journal.base import RunJournal, RunWriter
 from mochi_server.chat.journal.files import FileRunJournal
 from mochi_server.chat.runs.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
-from mochi_server.protocol.events import ContentDelta, ReplyRetry
+from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ReplyRetry
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
+from tests.support.confirmations import START, make_confirmation
 from tests.support.runs import deltas, events_of, finish, head, lines_of, notes_of
 
 
@@ -94,6 +99,32 @@ async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: 
     events = events_of(await lines_of(journal))
     assert [event.type for _, event in events] == ["run_start", "error", "done"]
     assert events[0][0] == head(number=2).first_event
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_what_was_asked_is_announced_once(tmp_path: Path, announced: bool) -> None:
+    """The process has died between storing a confirmation and telling of it, or just after."""
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model")).session_id
+    store = MemoryConfirmationStore()
+    asked = make_confirmation(session_id, expires_at=timestamp(START + timedelta(minutes=5)))
+    await store.put(asked)
+    died, journal = FileRunJournal(tmp_path), FileRunJournal(tmp_path)
+    writer = died.begin(head(session_id=session_id))
+    if announced:
+        writer.add(1, [head(session_id=session_id).start(), announcement_of(asked)])
+    await died.aclose()
+
+    recovery = RunRecovery(journal, sessions, agents, store)
+    assert not await recovery.recover("run_1")
+    assert not await recovery.recover("run_1")
+    start, announcement = [event for _, event in events_of(await lines_of(journal))]
+    assert start.type == "run_start"
+    assert isinstance(announcement, ConfirmationRequired)
+    assert announcement.confirmation_id == asked.confirmation_id
+    assert announcement.timeout_seconds == 300
+    assert notes_of(await lines_of(journal)) == ["waiting"]
     await journal.aclose()
 
 
