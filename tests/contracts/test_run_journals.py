@@ -266,6 +266,17 @@ async def test_all_runs_are_listed_with_their_ends(journals: Journals):
     assert runs["run_1"].started_at == head().started_at
 
 
+async def test_runs_of_some_sessions_are_listed(journals: Journals):
+    for number, session_id in enumerate(["one", "two", "two", "three"], 1):
+        await finish(journals.own, journals.own.begin(head(f"run_{number}", number, session_id)))
+
+    async def listed(*session_ids: str) -> set[str]:
+        return {run.run_id for run in await journals.other.runs(session_ids)}
+
+    assert await listed("two", "three") == {"run_2", "run_3", "run_4"}
+    assert await listed() == set()
+
+
 async def test_pruning_forgets_ended_runs_alone(journals: Journals):
     running, parked = journals.own.begin(head("run_1")), journals.own.begin(head("run_2"))
     parked.note("waiting")

@@ -63,7 +63,7 @@ class NewRuns:
                 by_session.setdefault(session_id, []).append(socket.commands)
         if not by_session:
             return
-        for run in reversed(await get_runtime().runs.all_runs()):
+        for run in reversed(await get_runtime().runs.all_runs(by_session)):
             if run.state == "queued":
                 continue
             for commands in by_session.get(run.session_id, ()):

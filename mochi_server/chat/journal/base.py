@@ -10,7 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -180,8 +180,8 @@ class RunJournal(ABC):
         """
 
     @abstractmethod
-    async def runs(self) -> list[JournalledRun]:
-        """Return all runs, in any order."""
+    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
+        """Return the runs of these sessions, or all, in any order."""
 
     async def dead_runs(self) -> list[str]:
         """Return the ids of the runs whose processes have died: they neither end nor wait."""

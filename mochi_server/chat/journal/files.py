@@ -17,6 +17,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -225,11 +226,11 @@ class FileRunJournal(RunJournal):
         decoded = [line for line in map(decode, lines) if line is not None]
         return JournalPart(decoded, position, is_held)
 
-    async def runs(self) -> list[JournalledRun]:
+    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
         with translate_errors(OSError):
-            return await in_thread(self._all_runs)
+            return await in_thread(self._runs_of, session_ids)
 
-    def _all_runs(self) -> list[JournalledRun]:
+    def _runs_of(self, session_ids: Container[str] | None) -> list[JournalledRun]:
         with self._indexing:
             self._index.refresh()
             return [
@@ -244,6 +245,7 @@ class FileRunJournal(RunJournal):
                     owner=run.owner,
                 )
                 for run_id, run in self._index.runs.items()
+                if session_ids is None or run.session_id in session_ids
             ]
 
     async def prune(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from .base import JournalledRun, JournalPart, RunJournal, RunWriter, Sink
@@ -65,7 +66,7 @@ class MemoryRunJournal(RunJournal):
         lines = [line for line in map(decode, run.lines[begin:]) if line is not None]
         return JournalPart(lines, len(run.lines), run.is_held and run.end is None)
 
-    async def runs(self) -> list[JournalledRun]:
+    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
         return [
             JournalledRun(
                 run_id,
@@ -78,7 +79,7 @@ class MemoryRunJournal(RunJournal):
                 owner=run.head.owner,
             )
             for run_id, run in self._runs.items()
-            if run.lines
+            if run.lines and (session_ids is None or run.head.session_id in session_ids)
         ]
 
     async def prune(self, seconds: float) -> None:

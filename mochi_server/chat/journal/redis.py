@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -303,7 +303,7 @@ class RedisRunJournal(RunJournal):
         except RedisError:
             await super().wait(run_id, position)
 
-    async def runs(self) -> list[JournalledRun]:
+    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
         with translate_errors(RedisError):
             entries = await self._redis.hgetall(RUNS)
             runs = {run_id.decode(): orjson.loads(entry) for run_id, entry in entries.items()}
@@ -322,6 +322,7 @@ class RedisRunJournal(RunJournal):
                 owner=owner[0] if owner else None,
             )
             for run_id, (session_id, started_at, state, *owner) in runs.items()
+            if session_ids is None or session_id in session_ids
         ]
 
     async def dead_runs(self) -> list[str]:

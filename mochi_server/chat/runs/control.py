@@ -240,8 +240,8 @@ class RunControl:
         runs: list[JSONObject] = []
         pending = await self._confirmations.pending(session_id=session_id)
         asking = {each.run_id for each in pending}
-        for run in await self._runs.all_runs():
-            if session_id not in (None, run.session_id) or not may_see(run.owner):
+        for run in await self._runs.all_runs(None if session_id is None else {session_id}):
+            if not may_see(run.owner):
                 continue
             shown = "waiting" if run.state == "running" and run.run_id in asking else run.state
             if state is None or shown == state:

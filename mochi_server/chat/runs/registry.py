@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Container
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -402,8 +402,11 @@ class RunRegistry:
             return status_of(running.run)
         return status_of_progress(await self._follower.progress(run_id))
 
-    async def all_runs(self) -> list[ListedRun]:
-        """Return all runs of all processes, the latest first, those in queues last and in order."""
+    async def all_runs(self, session_ids: Container[str] | None = None) -> list[ListedRun]:
+        """Return the runs of these sessions, or all, whichever process executes them.
+
+        The latest first, those in queues last and in order.
+        """
         await self.recover_dead()
         own: list[RunInQueue] = [*self._running.values(), *self._queued.values()]
         runs = {
@@ -415,8 +418,9 @@ class RunRegistry:
                 owner=head.owner,
             )
             for head in (one.run.head for one in own)
+            if session_ids is None or head.session_id in session_ids
         }
-        for one in await self._journal.runs():
+        for one in await self._journal.runs(session_ids):
             state = one.end or (
                 "waiting" if one.is_parked else "queued" if one.is_queued else "running"
             )
