@@ -69,6 +69,8 @@ __all__ = ["note"]
 KINDS = ("plain", "tool", "question", "agent")
 REFUSED = (409, 429, 502, 503, 507)
 """Statuses of a message that was not accepted, and may be sent again."""
+ENDED = ("done", "failed", "stopped", "interrupted")
+"""States of runs that are over."""
 
 
 class Broken(Exception):
@@ -235,8 +237,18 @@ class Soak:
             while not reader.is_over:
                 await reader.go_on()
         if patience.cancelled_caught:
-            self.problems.append(f"{mark}: no end after {PATIENCE_SECONDS:.0f} s")
+            state = await self.state_of(reader.run_id)
+            self.problems.append(f"{mark}: no end after {PATIENCE_SECONDS:.0f} s: {state}")
         self.counts[f"{talk.kind}: {reader.outcome}"] += 1
+
+    async def state_of(self, run_id: str) -> str:
+        """Return what the servers say of a run, and have logged about it."""
+        said = []
+        for server in [worker.server for worker in self.workers if worker.server is not None]:
+            with suppress(aiohttp.ClientError, OSError):
+                said.append(str(await server.get(f"/runs/{run_id}")))
+            said += [line for line in server.log.splitlines() if run_id in line]
+        return "\n    ".join(said)
 
     # ---- faults
 
@@ -276,8 +288,8 @@ class Soak:
         status, listed = await server.get("/sessions")
         if status != 200 or listed["problems"]:
             self.problems.append(f"the list: {status} {listed}")
+        await self.until_over(server)
         for talk in self.talks:
-            await self.until_over(server, talk)
             status, session = await server.get(f"/sessions/{talk.session_id}")
             if status != 200:
                 self.problems.append(f"{talk.session_id}: {status} {session}")
@@ -291,20 +303,19 @@ class Soak:
                 if sent.completed and sent.kind != "plain" and not notes[sent.mark]:
                     self.counts["calls told as interrupted"] += 1
 
-    async def until_over(self, server: Server, talk: Talk) -> None:
-        """Wait until no run of the session goes on; end one that waits for a person."""
+    async def until_over(self, server: Server) -> None:
+        """Wait until no run goes on; end those that wait for a person."""
         with anyio.move_on_after(PATIENCE_SECONDS):
             while True:
-                path = f"/runs?session_id={talk.session_id}"
-                status, answer = await server.get(path)
+                status, answer = await server.get("/runs")
                 runs = answer["runs"] if status == 200 else []
-                open_runs = [each for each in runs if each["state"] in ("running", "waiting")]
+                open_runs = [each for each in runs if each["state"] not in ENDED]
                 if status == 200 and not open_runs:
                     return
                 for run in open_runs:
                     await server.post(f"/runs/{run['run_id']}/stop")
                 await anyio.sleep(0.5)
-        self.problems.append(f"{talk.session_id}: a run does not end")
+        self.problems.append("a run does not end")
 
     def report(self) -> bool:
         """Print the figures; whether all is well."""
@@ -335,7 +346,7 @@ class Reader:
 
     def __init__(self, soak: Soak, talk: Talk, sent: Sent) -> None:
         self._soak, self._talk, self._sent = soak, talk, sent
-        self._run_id = self._last = ""
+        self.run_id = self._last = ""
         self._kinds: list[str] = []
         self._to_decide: set[str] = set()
         self._code = ""
@@ -357,7 +368,7 @@ class Reader:
             async with self._soak.request("POST", path, body) as response:
                 if response.status == 200:
                     self._sent.accepted = True
-                    self._run_id = response.headers["X-Run-Id"]
+                    self.run_id = response.headers["X-Run-Id"]
                     await self._read(response)
                     return
                 if response.status not in REFUSED:
@@ -372,7 +383,7 @@ class Reader:
 
     async def go_on(self) -> None:
         await self._decide()
-        path = f"/runs/{self._run_id}/events"
+        path = f"/runs/{self.run_id}/events"
         headers = {"Last-Event-ID": self._last} if self._last else {}
         with suppress(Broken):
             async with self._soak.request("GET", path, None, **headers) as response:

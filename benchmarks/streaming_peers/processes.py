@@ -66,11 +66,18 @@ def family(pid: int) -> list[psutil.Process]:
         return []
 
 
+def give_way() -> None:
+    """Leave the processor to a server that wants it."""
+    os.nice(19)
+
+
 @contextmanager
 def upstream() -> Iterator[str]:
     """The address of a running upstream."""
     command = [str(HERE / "upstream.py")]
-    with process(command, LOAD_CORE, stdout=subprocess.PIPE, text=True) as child:
+    with process(
+        command, LOAD_CORE, stdout=subprocess.PIPE, text=True, preexec_fn=give_way
+    ) as child:
         yield f"http://127.0.0.1:{int(child.stdout.readline())}"
 
 
