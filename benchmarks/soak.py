@@ -2,20 +2,19 @@
 
     python benchmarks/soak.py                             # 10 minutes, 200 streams, Redis
     python benchmarks/soak.py --storage files             # one folder, a kill every 20 s
+    python benchmarks/soak.py --storage database          # Redis and a PostgreSQL of its own
     python benchmarks/soak.py --minutes 3 --streams 40    # a smaller look
 
 Streams of plain turns, tools, questions and agents, with summaries in the background. The second
 server is killed every now and then and started again; the first one lives, and its memory is
-watched. Redis (which keeps what it has) is killed and started again twice. With ``--storage
-database`` and ``--database-url`` sessions are in that database; ``--restart-database COMMAND`` is
-executed once. At the end each session is read: what was acknowledged is in it, and nothing twice.
-Exits with 1 if that is not so. It ends by itself, and ends what it has started.
+watched. Redis (which keeps what it has) is killed and started again twice, the database once. At
+the end each session is read: what was acknowledged is in it, and nothing twice. Exits with 1 if
+that is not so. It ends by itself, and ends what it has started.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import collections
 import json
 import os
@@ -36,6 +35,7 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.agents import write_skill
+from tests.support.postgresql import PostgreSQL, running_postgresql
 from tests.support.redis import PERSISTENT, Redis, running_redis
 from tests.support.server import Server, running_server
 from tests.support.sse import ServerEvent, events
@@ -259,20 +259,14 @@ class Soak:
             self.counts["kills"] += 1
             await self.workers[1].start()
 
-    async def restart(self, redis: Redis | None) -> None:
-        seconds = self.options.minutes * 60 / 3
-        for number in range(2):
-            await anyio.sleep(seconds if number else seconds * 0.8)
-            if redis is not None:
-                await redis.stop()
-                await anyio.sleep(2)
-                await redis.start()
-                self.counts["restarts of Redis"] += 1
-            if number == 0 and self.options.restart_database:
-                process = await asyncio.create_subprocess_shell(self.options.restart_database)
-                if await process.wait():
-                    self.problems.append("the database could not be restarted")
-                self.counts["restarts of the database"] += 1
+    async def restart(self, part: Redis | PostgreSQL, times: int) -> None:
+        name = type(part).__name__
+        for _ in range(times):
+            await anyio.sleep(self.options.minutes * 60 / (times + 1.5))
+            await part.stop()
+            await anyio.sleep(2)
+            await part.start()
+            self.counts[f"restarts of {name}"] += 1
 
     async def watch(self) -> None:
         while time.monotonic() < self.end:
@@ -459,7 +453,9 @@ def check_calls(messages: list[dict[str, Any]]) -> list[str]:
     return problems
 
 
-def settings_of(options: argparse.Namespace, redis: Redis | None) -> dict[str, Any]:
+def settings_of(
+    options: argparse.Namespace, redis: Redis | None, database: PostgreSQL | None
+) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "summarization_enabled": True,
         "summarization_interval_seconds": 1,
@@ -469,8 +465,8 @@ def settings_of(options: argparse.Namespace, redis: Redis | None) -> dict[str, A
     if redis is not None:
         settings["redis_url"] = redis.url
         settings["session_storage"] = options.storage
-    if options.storage == "database":
-        settings["database_url"] = options.database_url
+    if database is not None:
+        settings["database_url"] = database.url
     return settings
 
 
@@ -484,13 +480,15 @@ def prepare(folder: Path, notes: Path) -> None:
 async def soak(options: argparse.Namespace, folder: Path) -> bool:
     (folder / "notes").touch()
     async with AsyncExitStack() as stack:
-        redis, folders = None, [folder / "one", folder / "one"]
+        redis, database, folders = None, None, [folder / "one", folder / "one"]
         if options.storage != "files":
             folders[1] = folder / "two"
             redis = await stack.enter_async_context(running_redis(folder, *PERSISTENT))
+        if options.storage == "database":
+            database = await stack.enter_async_context(running_postgresql())
         for each in folders:
             prepare(each, folder / "notes")
-        settings = settings_of(options, redis)
+        settings = settings_of(options, redis, database)
         workers = [Worker({**settings, "data_dir": each}) for each in folders]
         for worker in workers:
             await worker.start()
@@ -500,7 +498,10 @@ async def soak(options: argparse.Namespace, folder: Path) -> bool:
             for number in range(options.streams):
                 tasks.start_soon(run.stream, number)
             tasks.start_soon(run.kill)
-            tasks.start_soon(run.restart, redis)
+            if redis is not None:
+                tasks.start_soon(run.restart, redis, 2)
+            if database is not None:
+                tasks.start_soon(run.restart, database, 1)
             tasks.start_soon(run.watch)
         await run.check()
         for worker in workers:
@@ -518,14 +519,10 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--storage", choices=["redis", "files", "database"], default="redis")
     parser.add_argument("--kill-seconds", type=float, help="30; with files 20")
-    parser.add_argument("--database-url", help="for --storage database")
-    parser.add_argument("--restart-database", metavar="COMMAND", help="restarts the database")
     parser.add_argument("--seed", type=int, default=20261124)
     options = parser.parse_args()
     if options.kill_seconds is None:
         options.kill_seconds = 20.0 if options.storage == "files" else 30.0
-    if (options.storage == "database") != (options.database_url is not None):
-        parser.error("--storage database and --database-url belong together")
 
     async def bounded() -> bool:
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
