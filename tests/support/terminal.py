@@ -45,6 +45,11 @@ class Terminal:
         """Type a line."""
         self._child.send(f"{text}\r")
 
+    def say(self, text: str) -> None:
+        """Type a line where the next message is awaited: before, the terminal itself echoes it."""
+        self.prompt()
+        self.enter(text)
+
     def ctrl(self, letter: str) -> None:
         self._child.sendcontrol(letter)
 

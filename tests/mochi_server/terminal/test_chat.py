@@ -47,9 +47,9 @@ def calculating(expression, answer):
 def test_an_answer_is_shown_as_markdown_and_its_blocks_once(server, tmp_path):
     with chat(server, tmp_path, "--model", "lorem") as terminal:
         terminal.see("/help lists the commands")
-        terminal.enter(instructions(text(exactly=MARKDOWN)))
+        terminal.say(instructions(text(exactly=MARKDOWN)))
         terminal.see(" tokens")
-        terminal.enter("/quit")
+        terminal.say("/quit")
         assert terminal.ended() == 0
     lines = terminal.text.split("\n")
     assert "A title" in lines
@@ -66,8 +66,7 @@ def test_an_answer_is_shown_as_markdown_and_its_blocks_once(server, tmp_path):
 def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
     session = session_with_tool(server)
     with chat(server, tmp_path, session) as terminal:
-        terminal.prompt()
-        terminal.enter(calculating("2 + 3", "First."))
+        terminal.say(calculating("2 + 3", "First."))
         assert '"expression": "2 + 3"' in terminal.see("Run it?")
         terminal.enter("?")
         terminal.see("y: yes, n: no, e: edit")
@@ -76,7 +75,7 @@ def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
         terminal.see("First.\n")
         assert "\n  5\n" in terminal.text
 
-        terminal.enter(calculating("2 + 3", "Second."))
+        terminal.say(calculating("2 + 3", "Second."))
         terminal.see("Run it?", 3)
         terminal.enter("e")
         terminal.see("Arguments: {")
@@ -90,7 +89,7 @@ def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
         terminal.see("Second.\n")
         assert "\n  50\n" in terminal.text
 
-        terminal.enter(calculating("2 + 3", "Third."))
+        terminal.say(calculating("2 + 3", "Third."))
         terminal.see("Run it?", 4)
         terminal.enter("n")
         terminal.see("Reason")
@@ -98,11 +97,11 @@ def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
         terminal.see("denied: not today")
         terminal.see("Third.\n")
 
-        terminal.enter(calculating("3 + 4", "Fourth."))
+        terminal.say(calculating("3 + 4", "Fourth."))
         terminal.see("Run it?", 5)
         terminal.enter("s")
         terminal.see("Fourth.\n")
-        terminal.enter(calculating("4 + 5", "Fifth."))
+        terminal.say(calculating("4 + 5", "Fifth."))
         terminal.see("Fifth.\n")
         assert terminal.text.count("Run it?") == 5
         assert "\n  9\n" in terminal.text
@@ -113,14 +112,12 @@ def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
 
 def test_ctrl_c_stops_and_a_second_one_leaves(server, tmp_path):
     with chat(server, tmp_path, "--model", "lorem") as terminal:
-        terminal.see("/help")
         waits = instructions(text(exactly="Begun. "), stall(120), text(exactly="Never."))
-        terminal.enter(waits)
+        terminal.say(waits)
         terminal.see("\nBegun.")
         terminal.ctrl("c")
         terminal.see("(Stopped. What was said is kept.)")
-        terminal.prompt()
-        terminal.enter(waits)
+        terminal.say(waits)
         terminal.see("\nBegun.", 2)
         os.kill(server._process.pid, signal.SIGSTOP)
         try:
@@ -145,53 +142,51 @@ def test_what_runs_is_joined_and_decided_from_anywhere(server, tmp_path):
         terminal.ctrl("c")
         terminal.see("(Stopped.")
         api(server.url, "POST", path, {"message": calculating("6 * 7", "It is done.")})
-        terminal.enter(f"/open {session}")
+        terminal.say(f"/open {session}")
         terminal.see("Run it?", 2)
         with chat(server, tmp_path) as other:
-            other.see("/help")
-            other.enter("/inbox")
+            other.say("/inbox")
             other.see("Run it?")
             other.enter("y")
             terminal.see("calculate allowed")
             terminal.see("It is done.\n")
-        terminal.enter("Hello again")
+        terminal.say("Hello again")
         terminal.see("\nHello again\n")
 
 
 def test_commands_change_the_session_and_copy_it(server, tmp_path):
     with chat(server, tmp_path, "--model", "lorem") as terminal:
-        terminal.see("/help")
-        terminal.enter("/system Be brief.")
+        terminal.say("/system Be brief.")
         terminal.see("\nBe brief.")
-        terminal.enter("/options temperature=0.5 seed=7")
+        terminal.say("/options temperature=0.5 seed=7")
         terminal.see("\ntemperature=0.5, seed=7")
-        terminal.enter("/tools calculate")
+        terminal.say("/tools calculate")
         terminal.see("*  calculate")
-        terminal.enter("/tools policy never_confirm")
+        terminal.say("/tools policy never_confirm")
         terminal.see("policy: never_confirm")
-        terminal.enter("/agents coder")
+        terminal.say("/agents coder")
         terminal.see("*  coder")
-        terminal.enter("/model lorem-small")
+        terminal.say("/model lorem-small")
         terminal.see("The model is lorem-small.")
-        terminal.enter("/nonsense")
+        terminal.say("/nonsense")
         terminal.see("There is no command /nonsense")
-        terminal.enter(calculating("1 + 2", "Done."))
+        terminal.say(calculating("1 + 2", "Done."))
         terminal.see("\nDone.\n")
         assert "Run it?" not in terminal.text
-        terminal.enter(instructions(text(exactly="Another.")))
+        terminal.say(instructions(text(exactly="Another.")))
         terminal.see("\nAnother.\n")
-        terminal.enter("/export jsonl out.jsonl")
+        terminal.say("/export jsonl out.jsonl")
         terminal.see("Written to out.jsonl")
-        terminal.enter("/export jsonl out.jsonl")
+        terminal.say("/export jsonl out.jsonl")
         terminal.see("File exists")
         (session,) = api(server.url, "GET", "/sessions?limit=1")["sessions"]
-        terminal.enter("/branch 1")
+        terminal.say("/branch 1")
         terminal.see("a copy of")
         terminal.see("Another.", 3)  # the question is there to be changed
         terminal.ctrl("c")
-        terminal.enter("/retry")
+        terminal.say("/retry")
         terminal.see("\nDone.\n", 3)
-        terminal.enter("/quit")
+        terminal.say("/quit")
         assert terminal.ended() == 0
     (line,) = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["messages"][0] == {"role": "system", "content": "Be brief."}
@@ -205,8 +200,7 @@ def test_commands_change_the_session_and_copy_it(server, tmp_path):
 def test_forty_columns_and_terminals_without_a_cursor(server, tmp_path, term):
     session = session_with_tool(server)
     with chat(server, tmp_path, session, columns=40, term=term) as terminal:
-        terminal.prompt()
-        terminal.enter(calculating("5 * 5", "That makes **25**, if I am not mistaken."))
+        terminal.say(calculating("5 * 5", "That makes **25**, if I am not mistaken."))
         terminal.see("Run it?")
         terminal.enter("e")
         terminal.see("Arguments:")
@@ -215,6 +209,7 @@ def test_forty_columns_and_terminals_without_a_cursor(server, tmp_path, term):
         terminal.see("\n  36\n")
         terminal.see("That makes")
         terminal.see("tokens")
+        terminal.prompt()
         terminal.ctrl("d")
         assert terminal.ended() == 0
     if term == "dumb":
@@ -225,7 +220,7 @@ def test_lines_fit_a_narrow_terminal_without_a_cursor(server, tmp_path):
     with chat(server, tmp_path, columns=40, term="dumb") as terminal:
         terminal.prompt()
         before = len(terminal.raw)
-        terminal.enter("/help")
+        terminal.say("/help")
         terminal.see("/quit")
         terminal.prompt()
         lines = terminal.raw[before:].splitlines()
@@ -236,9 +231,9 @@ def test_a_server_is_started_where_none_answers_and_ends_with_the_chat(tmp_path)
     with running("--test", "--port", "1", "chat", cwd=tmp_path) as terminal:
         terminal.see("starting one for this command")
         terminal.see("/help lists")
-        terminal.enter(instructions(text(exactly="I am here.")))
+        terminal.say(instructions(text(exactly="I am here.")))
         terminal.see("\nI am here.\n")
-        terminal.enter("/quit")
+        terminal.say("/quit")
         assert terminal.ended() == 0
 
 
