@@ -212,12 +212,45 @@ async def test_only_what_is_due_expires(sides: Sides, clock: Clock):
     forever = make_confirmation()
     for each in (late, due, forever):
         await sides.asking.put(each)
-    assert await sides.deciding.expire_due(START + timedelta(minutes=4)) == []
-    assert await sides.deciding.expire_due(START + timedelta(minutes=6)) == [due]
-    assert await sides.asking.expire_due(START + timedelta(minutes=6)) == []
-    assert await sides.asking.expire_due(START + timedelta(hours=2)) == [late]
+    assert await sides.deciding.expire_due() == []
+    clock.advance(minutes=4)
+    assert await sides.deciding.expire_due() == []
+    clock.advance(minutes=2)
+    assert await sides.deciding.expire_due() == [due]
+    assert await sides.asking.expire_due() == []
+    clock.advance(hours=2)
+    assert await sides.asking.expire_due() == [late]
     clock.advance(days=1000)
     assert await sides.deciding.pending() == [forever]
+
+
+@pytest.mark.parametrize("hours", [-6, 6])
+async def test_a_time_of_day_that_jumps_changes_no_deadline(
+    sides: Sides, clock: Clock, hours: float
+):
+    asked = make_confirmation(expires_at=SOON)
+    await sides.asking.put(asked)
+    for store in (sides.asking, sides.deciding):
+        assert await store.pending() == [asked]
+    clock.jump(hours=hours)
+    clock.advance(minutes=4)
+    for store in (sides.asking, sides.deciding):
+        assert await store.expire_due() == []
+        assert await store.pending() == [asked]
+    clock.advance(minutes=2)
+    assert await sides.deciding.expire_due() == [asked]
+
+
+async def test_what_was_asked_before_the_time_of_day_was_set_back_expires(
+    sides: Sides, clock: Clock
+):
+    """Also where a process that starts afterwards finds it."""
+    asked = make_confirmation(expires_at=SOON)
+    await sides.asking.put(asked)
+    clock.jump(hours=-6)
+    assert await sides.deciding.pending() == [asked]
+    clock.advance(minutes=6)
+    assert await sides.deciding.expire_due() == [asked]
 
 
 async def test_a_decision_that_was_acted_on_is_history(sides: Sides, clock: Clock):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from mochi_server.chat.confirmations import confirmation
 from mochi_server.chat.confirmations.asking import Confirmations
 from mochi_server.chat.confirmations.confirmation import (
     Confirmation,
@@ -22,16 +23,25 @@ YES = ConfirmationDecision(approved=True, decided_by="loopback")
 NO = ConfirmationDecision(approved=False, reason="not today", decided_by="loopback")
 
 
-class Clock:
+class Clock(confirmation.Clock):
     """A clock that tests move."""
 
-    def __init__(self) -> None:
-        self.now = START
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+        self.passed = timedelta()
 
     def __call__(self) -> datetime:
         return self.now
 
+    def monotonic(self) -> float:
+        return self.passed.total_seconds()
+
     def advance(self, **fields: float) -> None:
+        self.passed += timedelta(**fields)
+        self.jump(**fields)
+
+    def jump(self, **fields: float) -> None:
+        """Change the time of day alone."""
         self.now += timedelta(**fields)
 
 

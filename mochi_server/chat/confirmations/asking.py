@@ -296,7 +296,7 @@ class Confirmations:
             except ConfirmationNotFound:  # noqa: PERF203 - it waits for a person
                 is_lost = True
             except ConfirmationUnavailable:
-                if confirmation.is_due(self.store.clock()):
+                if self.store.is_due(confirmation):
                     raise
                 await anyio.sleep(self.store.poll_seconds)
         if decision.is_expired:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
@@ -25,6 +27,19 @@ DENIED = "the user denied this call."
 
 def utc_now() -> datetime:
     return datetime.now(timezone.utc)
+
+
+class Clock:
+    """The time of day, and seconds of a clock that does not jump with it."""
+
+    def __call__(self) -> datetime:
+        return utc_now()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+SYSTEM_CLOCK = Clock()
 
 
 def timestamp(moment: datetime) -> str:
@@ -94,9 +109,12 @@ class Confirmation(FieldPayload):
         """Return the fields by name, as they are stored."""
         return FieldPayload.payload(self)
 
-    def is_due(self, now: datetime) -> bool:
-        """Return whether nobody can decide it any more."""
-        return self.expires_at is not None and self.expires_at <= timestamp(now)
+    def seconds_left(self, now: datetime) -> float:
+        """Return the seconds in which it can be decided: at most those that it had at first."""
+        if self.expires_at is None:
+            return math.inf
+        asked_at, expires_at = moment_of(self.asked_at), moment_of(self.expires_at)
+        return (expires_at - max(now, asked_at)).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

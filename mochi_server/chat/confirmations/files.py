@@ -15,10 +15,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from ...core.aio import in_thread, in_thread_to_completion, yield_to_loop
@@ -37,11 +36,12 @@ from .confirmation import (
     CONFIRMATION,
     DECISION,
     RECORD,
+    SYSTEM_CLOCK,
+    Clock,
     Confirmation,
     ConfirmationDecision,
     ConfirmationRecord,
     dump,
-    utc_now,
 )
 from .store import LOST, ConfirmationStore, StoredConfirmation
 
@@ -95,7 +95,7 @@ class FileConfirmationStore(ConfirmationStore):
 
     poll_seconds = 0.05
 
-    def __init__(self, folder: Path, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(clock=clock)
         self._folder = folder
         self._stamp: tuple[int, int] | None = None

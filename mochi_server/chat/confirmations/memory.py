@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 
-from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, utc_now
+from .confirmation import (
+    SYSTEM_CLOCK,
+    Clock,
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationRecord,
+)
 from .store import ConfirmationStore, StoredConfirmation
 
 MAX_RECORDS = 1000
@@ -19,7 +23,7 @@ class MemoryConfirmationStore(ConfirmationStore):
 
     poll_seconds = 0.25
 
-    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(clock=clock)
         self._records: deque[ConfirmationRecord] = deque(maxlen=MAX_RECORDS)
 

@@ -13,9 +13,8 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
@@ -28,11 +27,12 @@ from .confirmation import (
     CONFIRMATION,
     DECISION,
     RECORD,
+    SYSTEM_CLOCK,
+    Clock,
     Confirmation,
     ConfirmationDecision,
     ConfirmationRecord,
     dump,
-    utc_now,
 )
 from .store import LOST, ConfirmationStore, StoredConfirmation
 
@@ -120,7 +120,7 @@ class RedisConfirmationStore(ConfirmationStore):
     poll_seconds = 0.25
 
     def __init__(
-        self, url: str, *, clock: Callable[[], datetime] = utc_now, max_records: int = MAX_RECORDS
+        self, url: str, *, clock: Clock = SYSTEM_CLOCK, max_records: int = MAX_RECORDS
     ) -> None:
         super().__init__(clock=clock)
         self._redis = connect(url)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from operator import attrgetter
 from typing import Literal
 
@@ -28,12 +29,13 @@ from ...errors import (
     ToolExecutionDenied,
 )
 from .confirmation import (
+    SYSTEM_CLOCK,
+    Clock,
     Confirmation,
     ConfirmationDecision,
     ConfirmationRecord,
     shortened,
     timestamp,
-    utc_now,
 )
 
 logger = logging.getLogger(__name__)
@@ -88,12 +90,15 @@ class ConfirmationStore(ABC):
     poll_seconds: float
     """Seconds between two looks at what others did and what is due, while somebody watches."""
 
-    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self._stored: dict[str, StoredConfirmation] = {}
         """What is not consumed, as far as this process knows; subclasses keep it up to date."""
-        self._first_due: str | None = None
-        """No confirmation expires before this time; None: none expires at all."""
+        self._deadlines: dict[str, float] = {}
+        """When each of them is due, by the monotonic clock: the time of day, by which processes
+        tell each other, may jump."""
+        self._first_due = math.inf
+        """No confirmation is due before."""
         self._watchers: set[asyncio.Queue[ConfirmationChange]] = set()
         self._tasks = BackgroundTasks()
         self._poller: asyncio.Task[None] | None = None
@@ -175,7 +180,7 @@ class ConfirmationStore(ABC):
         if session_id not in (None, confirmation.session_id):
             raise not_found(confirmation_id, session_id)
         if stored.decision is None:
-            is_due = confirmation.is_due(self.clock())
+            is_due = self.is_due(confirmation)
             won = await self._decide_once(confirmation, EXPIRED if is_due else decision)
             if won and not is_due:
                 return confirmation
@@ -238,12 +243,11 @@ class ConfirmationStore(ABC):
     ) -> list[Confirmation]:
         """Return what waits for a decision, the oldest first; None: of all."""
         await self._refresh()
-        now = timestamp(self.clock())
         latest = None if older_than is None else timestamp(self.clock() - older_than)
         pending = [
             confirmation
             for confirmation in self._undecided()
-            if (confirmation.expires_at is None or confirmation.expires_at > now)
+            if not self.is_due(confirmation)
             and (session_id is None or confirmation.session_id == session_id)
             and (agent is None or confirmation.agent_name == agent)
             and (tool is None or confirmation.tool_name == tool)
@@ -295,24 +299,33 @@ class ConfirmationStore(ABC):
         with suppress(ConfirmationNotFound):
             await self.consume(confirmation_id, ran=ran)
 
-    async def expire_due(self, now: datetime | None = None) -> list[Confirmation]:
+    def is_due(self, confirmation: Confirmation) -> bool:
+        """Return whether nobody can decide it any more."""
+        return self._deadline_of(confirmation) <= self.clock.monotonic()
+
+    def _deadline_of(self, confirmation: Confirmation) -> float:
+        deadline = self._deadlines.get(confirmation.confirmation_id)
+        if deadline is None:
+            deadline = self.clock.monotonic() + confirmation.seconds_left(self.clock())
+        return deadline
+
+    async def expire_due(self) -> list[Confirmation]:
         """Expire what is due and return it.
 
         While somebody watches, the store does this by itself.
         """
         await self._refresh()
-        now = self.clock() if now is None else now
-        if self._first_due is None or timestamp(now) < self._first_due:
+        now = self.clock.monotonic()
+        if now < self._first_due:
             return []
-        end = timestamp(now)
-        due = [each for each in self._undecided() if each.expires_at and each.expires_at <= end]
+        due = [each for each in self._undecided() if self._deadline_of(each) <= now]
         expired = []
         for each in due:
             if await self._decide_once(each, EXPIRED):
                 expired.append(each)
             await self._refresh()  # there may be thousands, and decisions meanwhile
-        ends = [each.expires_at for each in self._undecided() if each.expires_at]
-        self._first_due = min((each for each in ends if each > end), default=None)
+        deadlines = map(self._deadline_of, self._undecided())
+        self._first_due = min((each for each in deadlines if each > now), default=math.inf)
         return expired
 
     @asynccontextmanager
@@ -379,8 +392,8 @@ class ConfirmationStore(ABC):
         self._stored[confirmation.confirmation_id] = stored
         if is_new:
             self._publish(ConfirmationChange("asked", confirmation))
-            ends = [end for end in (self._first_due, confirmation.expires_at) if end is not None]
-            self._first_due = min(ends, default=None)
+            self._deadlines[confirmation.confirmation_id] = self._deadline_of(confirmation)
+            self._first_due = min(self._first_due, self._deadline_of(confirmation))
         if decision is not None:
             kind: Literal["expired", "decided"] = "expired" if decision.is_expired else "decided"
             self._publish(ConfirmationChange(kind, confirmation, decision))
@@ -391,6 +404,7 @@ class ConfirmationStore(ABC):
         if stored.decision is None:
             self._learn(replace(stored, decision=LOST if decision is None else decision))
         del self._stored[confirmation_id]
+        del self._deadlines[confirmation_id]
 
     def _publish(self, change: ConfirmationChange) -> None:
         for queue in self._watchers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.chat.confirmations import Confirmation
+from mochi_server.chat.confirmations.confirmation import Clock
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.events import ConfirmationRequired, Event
@@ -25,7 +26,7 @@ from tests.support.redis import Redis, needs_redis, running_redis
 from tests.support.turns import Bench, bench, kinds, read_until
 
 TOOLS = '''
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 __all__ = ["look", "erase"]
@@ -47,6 +48,16 @@ def _note(what: str, path: str) -> str:
         file.write(f"{{what}} {{path}}\\n")
     return f"{{what}} {{path}}"
 '''
+
+
+class AnHourLater(Clock):
+    """The clock of the system, an hour ahead in every respect."""
+
+    def __call__(self) -> datetime:
+        return super().__call__() + timedelta(hours=1)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + 3600
 
 
 class House:
@@ -339,8 +350,7 @@ async def test_time_that_is_over_takes_a_run_up(
         one.runtime.start()
         session = await session_of(one)
         run_id = await ask(one, session)
-        later = one.runtime.confirmations.clock() + timedelta(hours=1)
-        monkeypatch.setattr(one.runtime.confirmations, "clock", lambda: later)
+        monkeypatch.setattr(one.runtime.confirmations, "clock", AnHourLater())
         assert (await ended(one, run_id))["state"] == "done"
         assert "nobody confirmed the call within 600 seconds" in one.stored(session)[-2]["content"]
     assert house.ran == []
@@ -531,8 +541,7 @@ async def test_confirmations_of_runs_that_are_gone_do_not_stay(
         await ask(one, await session_of(one))
     shutil.rmtree(one.settings.state_path / "runs")
     async with house.process() as two:
-        later = two.runtime.confirmations.clock() + timedelta(hours=1)
-        monkeypatch.setattr(two.runtime.confirmations, "clock", lambda: later)
+        monkeypatch.setattr(two.runtime.confirmations, "clock", AnHourLater())
         two.runtime.start()
         with anyio.fail_after(30):
             while await two.runtime.confirmations.stored():
