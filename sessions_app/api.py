@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -11,6 +12,7 @@ from ninja import Query, Router
 from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, Limit, SessionId
+from mochi_server.core.caller import require
 from mochi_server.errors import (
     AttachmentNotFound,
     EmptyHistory,
@@ -19,6 +21,7 @@ from mochi_server.errors import (
     JSONObject,
     McpServerFailed,
     MessageNotFound,
+    MochiError,
     PromptArgumentsInvalid,
     PromptNotFound,
     SessionBusy,
@@ -27,21 +30,14 @@ from mochi_server.errors import (
     StorageError,
     SummaryModelRequired,
 )
+from mochi_server.services.models.resolver import ModelSetup
 from mochi_server.sessions import fork
 from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ConversationSummary
 
-from .changes import (
-    NO_CALLS,
-    agents_of,
-    apply_patch,
-    calls_of,
-    check_calls,
-    prompt_text,
-    tools_of,
-)
+from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
     MAX_TAGS,
@@ -154,8 +150,10 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
     tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
-    check_calls(NO_CALLS, calls_of(tools, agents))
+    ModelSetup(model="").with_calls(tools, agents).require_right()
     await runtime.models.show_model(payload.model)
+    setup = await runtime.models.resolve(payload.model)
+    setup.with_calls(tools, agents).require_right()
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
         payload.model,
@@ -214,16 +212,42 @@ async def patch_session(
         await runtime.models.show_model(payload.model)
     if payload.summary_model is not None:
         await runtime.summaries.models.check(payload.summary_model)
+    may_change_calls = bool(CALLS & payload.model_fields_set)
+    setups = await _setups(session_id, payload.model) if may_change_calls else {}
     async with runtime.sessions.edit(session_id) as session:
-        has_other_calls = apply_patch(session.metadata, payload)
+        before = _setup_of(session, setups)
+        apply_patch(session.metadata, payload)
+        after = _setup_of(session, setups)
+        # Where another request has changed the model meanwhile, nothing is known of it.
+        is_same = before is not None and after is not None and after.has_calls_of(before)
+        if has_other_calls := may_change_calls and not is_same:
+            require("tools")
     if has_other_calls:
-        settings = session.metadata.tool_settings
+        settings = session.metadata.tool_settings if after is None else after.tool_settings
         policy = None if settings is None else settings.model_dump(mode="json")["execution_policy"]
         await runtime.audit.record(
             "change tools of session", session_id=session_id, execution_policy=policy
         )
     changed_tools = "tool_settings" in payload.model_fields_set
     return await head_with_warnings(session) if changed_tools else head_of(session)
+
+
+async def _setups(session_id: str, model: str | None) -> dict[str, ModelSetup]:
+    """Return what the model of a session, and the one that it gets, stand for, by their names."""
+    runtime = get_runtime()
+    stored = (await runtime.sessions.get(session_id)).metadata.model
+    setups = {}
+    for name in {stored, model or stored}:
+        try:
+            setups[name] = await runtime.models.resolve(name)
+        except MochiError:  # noqa: PERF203 - no turn can have it
+            setups[name] = ModelSetup(model=name)
+    return setups
+
+
+def _setup_of(session: ChatSession, setups: Mapping[str, ModelSetup]) -> ModelSetup | None:
+    setup = setups.get(session.metadata.model)
+    return None if setup is None else setup.within(session.metadata)
 
 
 @router.post(

@@ -8,7 +8,6 @@ from ninja.errors import ValidationError
 from pydantic import BaseModel
 
 from mochi_project.schemas import PromptArguments
-from mochi_server.core.caller import require
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import now
 from mochi_server.protocol.options import NO_OPTIONS
@@ -112,38 +111,13 @@ def _refuse(field: str, problems: Sequence[SettingsProblem]) -> None:
         )
 
 
-def calls_of(
-    tools: ToolSettings | None, agents: AgentSettings | None
-) -> tuple[ToolSettings, AgentSettings]:
-    """Return what the model of a session may call, as ``check_calls`` compares it."""
-    return tools or ToolSettings(), agents or AgentSettings()
+CALLS = {"model", "tool_settings", "agent_settings"}
+"""Fields on which depends what the model of a session may call, and with which policy."""
 
 
-NO_CALLS = calls_of(None, None)
-
-
-def check_calls(
-    before: tuple[ToolSettings, AgentSettings], after: tuple[ToolSettings, AgentSettings]
-) -> bool:
-    """Return whether what a session's model may call, or its policy, is changed.
-
-    Raises:
-        Forbidden: it is, and the caller lacks the right ``tools``.
-    """
-    if before == after:
-        return False
-    require("tools")
-    return True
-
-
-def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> bool:
-    """Change a session, and return whether what its model may call is different.
-
-    Raises:
-        Forbidden: it is, and the caller lacks the right ``tools``.
-    """
+def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
+    """Change a session."""
     named = patch.model_fields_set
-    before = calls_of(metadata.tool_settings, metadata.agent_settings)
     if patch.model:
         metadata.model = patch.model
     metadata.label(**patch.labels())
@@ -159,7 +133,6 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> bool:
         metadata.context_window_config = override(
             metadata.context_window_config, patch.context_window
         )
-    return check_calls(before, calls_of(metadata.tool_settings, metadata.agent_settings))
 
 
 def override(config: ContextWindowConfig | None, patch: ContextWindowPatch) -> ContextWindowConfig:

@@ -187,6 +187,49 @@ async def test_each_right_opens_its_routes_alone(people: People, ollama: FakeOll
     assert code_of(await people("root", "GET", "/api/v1/audit"))[0] == 200
 
 
+async def test_without_the_right_to_tools_nobody_chooses_a_preset_that_has_some(
+    people: People, ollama: FakeOllama
+) -> None:
+    """It would let the calls of others run without a question."""
+    forbidden = (403, "FORBIDDEN")
+    lax = {"model": "qwen3:14b", "tools": ["write"], "policy": "never_confirm"}
+    for name, preset in {"lax": lax, "brief": {"model": "qwen3:14b"}}.items():
+        status, body = await people("root", "PUT", f"/api/v1/presets/{name}", preset)
+        assert status in {200, 201}, body
+    session = await people.session("carol")
+    path = f"/api/v1/sessions/{session}"
+    lax_model, brief_model = {"model": "preset/lax"}, {"model": "preset/brief"}
+    assert code_of(await people("carol", "PATCH", path, lax_model)) == forbidden
+    assert (await people("carol", "GET", path))[1]["model"] == "qwen3:14b"
+    assert code_of(await people("carol", "POST", "/api/v1/sessions", lax_model)) == forbidden
+    simple = {**lax_model, "message": "Hi", "selected_tools": []}
+    assert code_of(await people("carol", "POST", "/api/v1/chat", simple)) == forbidden
+    assert (await people("carol", "PATCH", path, brief_model))[0] == 200
+    assert (await people("carol", "POST", "/api/v1/sessions", brief_model))[0] == 201
+
+    # Nor does it take away what replaces the tools of a preset.
+    none = {"tool_settings": {"tools": []}}
+    assert (await people("root", "PATCH", path, {**lax_model, **none}))[0] == 200
+    assert code_of(await people("carol", "PATCH", path, {"tool_settings": None})) == forbidden
+    assert (await people("carol", "PATCH", path, {**lax_model, "title": "Mine"}))[0] == 200
+    assert (await people("root", "PATCH", path, {"tool_settings": None}))[0] == 200
+    assert code_of(await people("carol", "PATCH", path, none)) == forbidden
+    _, log = await people("root", "GET", "/api/v1/audit?limit=1")
+    (entry,) = log["entries"]
+    assert (entry["who"], entry["action"]) == ("root", "change tools of session")
+    assert entry["target"] == {"session_id": session, "execution_policy": "never_confirm"}
+
+    alice = await people.session("alice", **lax_model)
+    path = f"/api/v1/sessions/{alice}"
+    for each in (brief_model, lax_model):
+        assert (await people("alice", "PATCH", path, each))[0] == 200
+    # A preset that is gone can be left by everybody.
+    own = await people.session("carol", **brief_model)
+    assert (await people("root", "DELETE", "/api/v1/presets/brief"))[0] == 204
+    path = f"/api/v1/sessions/{own}"
+    assert (await people("carol", "PATCH", path, {"model": "qwen3:14b"}))[0] == 200
+
+
 async def test_without_the_right_to_tools_nobody_decides(
     people: People, ollama: FakeOllama
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ...core.caller import require
 from ...errors import JSONObject
 from ...protocol.completions import ModelInfo, ModelKind
 from ...protocol.embeddings import EmbeddingRequest, Embeddings
@@ -40,13 +41,33 @@ class ModelSetup:
 
     def within(self, metadata: SessionMetadata) -> ModelSetup:
         """Return the setup of a session's turn: what the session itself sets wins."""
-        tools, agents = metadata.tool_settings, metadata.agent_settings
+        setup = self.with_calls(metadata.tool_settings, metadata.agent_settings)
+        return replace(setup, options=self.options.with_changes(metadata.options))
+
+    def with_calls(self, tools: ToolSettings | None, agents: AgentSettings | None) -> ModelSetup:
+        """Return the setup with tools and agents of a session; None: as it is."""
         return replace(
             self,
-            options=self.options.with_changes(metadata.options),
             tool_settings=self.tool_settings if tools is None else tools,
             agent_settings=self.agent_settings if agents is None else agents,
         )
+
+    def has_calls_of(self, other: ModelSetup) -> bool:
+        """Return whether the model may call the same with both, with the same policy."""
+        return self._calls() == other._calls()
+
+    def _calls(self) -> tuple[ToolSettings, AgentSettings, set[str]]:
+        tools, agents = self.tool_settings, self.agent_settings
+        return tools or ToolSettings(), agents or AgentSettings(), {*self.tools}
+
+    def require_right(self) -> None:
+        """Make sure that the caller may give a session such calls.
+
+        Raises:
+            Forbidden: there are some, and it lacks the right ``tools``.
+        """
+        if not self.has_calls_of(ModelSetup(model=self.model)):
+            require("tools")
 
     def system_message(self, own: JSONObject | None) -> JSONObject | None:
         """Return the system message of a session that has this one, or none, of its own."""
