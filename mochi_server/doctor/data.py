@@ -195,8 +195,15 @@ ADVICE = "Correct or move it away: it is left as it is, and hides no other sessi
 
 async def check_sessions(runtime: Runtime) -> list[Finding]:
     end = time.monotonic() + READ_SECONDS
-    findings = await _check(runtime.sessions, "of people", end)
-    return [*findings, *await _check(runtime.agent_sessions, "of agents", end)]
+    findings: list[Finding] = []
+    try:
+        findings += await _check(runtime.sessions, "of people", end)
+        findings += await _check(runtime.agent_sessions, "of agents", end)
+    except MochiError as failed:  # most likely, both are in the same storage
+        findings.append(
+            error(f"The sessions cannot be listed: {failed.message}", "See the storage.")
+        )
+    return findings
 
 
 async def _check(sessions: SessionManager, whose: str, end: float) -> list[Finding]:
@@ -204,10 +211,7 @@ async def _check(sessions: SessionManager, whose: str, end: float) -> list[Findi
         seconds = max(0.0, end - time.monotonic())
         files = await in_daemon_thread(read_session_files, sessions.storage.folder, seconds)
         return list(session_findings(files, whose))
-    try:
-        listing = await sessions.list()
-    except MochiError as failed:
-        return [error(f"The sessions cannot be listed: {failed.message}", "See the storage.")]
+    listing = await sessions.list()
     problems = {str(entry["session_id"]): str(entry["reason"]) for entry in listing.problems}
     versions = Counter({FORMAT_VERSION: len(listing.entries)})
     return list(session_findings(SessionFiles(problems=problems, versions=versions), whose))
