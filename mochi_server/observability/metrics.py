@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -22,6 +23,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
+    values,
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -33,6 +35,7 @@ from ..chat.journal.records import RunHead, RunState
 from ..chat.runs.observer import CANCELLED, ObservedRequest, RunObserver
 from ..chat.runs.registry import RunRegistry
 from ..core.aio import in_thread
+from ..core.leases import FileLock
 from ..errors import (
     ConfirmationUnavailable,
     MochiError,
@@ -117,6 +120,7 @@ class Metrics(RunObserver):
         self._runs = runs
         self._confirmations = confirmations
         self._folder = folder
+        self._lock = None if folder is None else _use_files_of_own(folder)
         self._registry = registry = CollectorRegistry()
         self._models, self._tools = _Names(), _Names()
         self._run_began: dict[str, float] = {}
@@ -329,6 +333,8 @@ class Metrics(RunObserver):
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._lock is not None:
+            self._lock.release()
 
     def _measure_lag(self, due: float) -> None:
         now = time.perf_counter()
@@ -382,9 +388,11 @@ class Metrics(RunObserver):
         """Return a registry with the metrics of all processes."""
         if self._folder is None:
             return self._registry
-        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("gauge_live*.db")}:
-            if not _is_alive(int(pid)):
-                mark_process_dead(int(pid), str(self._folder))  # type: ignore[no-untyped-call]
+        for path in self._folder.glob(f"*{_LOCK}"):
+            lock = FileLock(path)
+            if lock.acquire():  # its process has ended
+                mark_process_dead(path.stem, str(self._folder))  # type: ignore[no-untyped-call]
+                lock.release(remove=True)
         merged = CollectorRegistry()
         MultiProcessCollector(merged, str(self._folder))  # type: ignore[no-untyped-call]
         return merged
@@ -404,12 +412,18 @@ def _outcome_of(event: ConfirmationDecided) -> str:
 
 _Mode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
+_LOCK = ".lock"
+"""Ends the name of a file that a process has locked as long as it lives."""
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+
+def _use_files_of_own(folder: Path) -> FileLock:
+    """Let this process keep its numbers in files of its own, and return the lock that names them.
+
+    ``prometheus_client`` names them by the process id alone, which processes in containers that
+    share the folder may have in common.
+    """
+    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    lock = FileLock.create(folder / f"{name}.tmp")
+    lock.path = lock.path.rename(folder / f"{name}{_LOCK}")  # with this name it is locked
+    values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+    return lock

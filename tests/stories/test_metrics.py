@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import anyio
@@ -183,6 +185,34 @@ async def test_clients_cannot_make_more_numbers_than_there_is_room_for(tmp_path:
     assert len(models) == MOST_NAMES + 1
     assert "other" in models
     assert now("mochi_runs_ended_total") == MOST_NAMES + 3
+
+
+CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", sys.executable]
+IN_A_CONTAINER = f"import os, sys; os.execvp('unshare', [*{CONTAINER!r}, *sys.argv[1:]])"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces")
+async def test_processes_of_containers_that_share_a_folder_have_the_same_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(folder))
+    command = ("-c", IN_A_CONTAINER, "-m", "mochi_server", "--port", "0")
+    settings: dict[str, Any] = {"data_dir": tmp_path, "metrics": True, "command": command}
+    async with running_server(**settings) as one:
+        async with running_server(**settings) as two:
+            for server, runs in ((one, 1), (two, 2)):
+                session = await server.new_session("test/any")
+                assert (await say(server, session))[-1] == "done"
+                for at in (one, two):
+                    now = await becomes(at, lambda now: now("mochi_processes") == 2)
+                    assert now("mochi_runs_ended_total", state="done") == runs
+            two.process.kill()
+            await two.process.wait()
+            now = await becomes(one, lambda now: now("mochi_processes") == 1)
+            assert now("mochi_runs_ended_total", state="done") == 2
+        one.process.kill()  # unshare ignores SIGTERM
 
 
 async def workers_of(server: Server) -> set[int]:
