@@ -17,7 +17,7 @@ RUNS = r"runs(/[A-Za-z0-9_-]{1,64}(\.\d+)?\.(jsonl|run|lock|readers|stop))?"
 CONFIRMATIONS = r"confirmations(/(conf_[0-9a-f]{16}(\.decision)?\.json|history\.[a-z0-9.]+))?"
 PROCESSES = r"processes(/\d+-[0-9a-f]{8}\.(json|tmp))?"
 STATE = re.compile(
-    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|{PROCESSES}|audit\.lock|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
+    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|{PROCESSES}|audit\.lock|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue-\d+\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
 NAMES = {
     "presets": re.compile(rf"{PRESET_NAME.pattern}\.md"),

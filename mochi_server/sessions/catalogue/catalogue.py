@@ -16,13 +16,23 @@ from typing import TypeVar
 
 import anyio
 
-from ...core.aio import KeyedLocks
+from ...core.aio import KeyedLocks, in_thread
 from ...core.files import make_folder
 from ...core.leases import FileLock
 from ...core.logs import outside_request
 from ...errors import MochiError, StorageError
 from ..storage.base import SessionStorage
-from .database import CatalogueDatabase, DatabaseThread, RebuildNeeded, TemporarilyUnavailable
+from .database import (
+    BUILD_LOCK,
+    SCHEMA_VERSION,
+    WATCH_LOCK,
+    CatalogueDatabase,
+    DatabaseThread,
+    RebuildNeeded,
+    TemporarilyUnavailable,
+    file_lock,
+    remove_unused,
+)
 from .refresh import Refresh
 from .rows import Row, get_state, put_row, remove_row
 
@@ -30,8 +40,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-CATALOGUE = "catalogue.sqlite3"
-"""The name of the catalogue in the state folder of the sessions that it is about."""
+CATALOGUE = f"catalogue-{SCHEMA_VERSION}.sqlite3"
+"""The name of the catalogue in the state folder of the sessions that it is about: versions of the
+server that run side by side have a file each."""
 
 ATTEMPTS = 3
 """How often something is read from a file that is found broken or lost each time."""
@@ -208,7 +219,7 @@ class SessionCatalogue:
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
         """Exclude other processes from creating the file and from indexing texts."""
-        lock = self._file_lock("lock")
+        lock = self._file_lock(BUILD_LOCK)
         try:
             while lock is not None and not _acquire(lock):  # noqa: ASYNC110 - a file's lock
                 await anyio.sleep(_LOCK_SECONDS)
@@ -219,7 +230,7 @@ class SessionCatalogue:
 
     def _file_lock(self, name: str) -> FileLock | None:
         path = self.writer.database.path
-        return None if path is None else FileLock(path.with_name(f"{path.name}.{name}"))
+        return None if path is None else file_lock(path, name)
 
     # Own changes
 
@@ -280,7 +291,7 @@ class SessionCatalogue:
             self._watch = outside_request(loop.create_task, self._keep_watching())
 
     async def _keep_watching(self) -> None:
-        lock = self._file_lock("watch")
+        lock = self._file_lock(WATCH_LOCK)
         try:
             while True:
                 began, unavailable = time.monotonic(), self.unavailable
@@ -301,6 +312,8 @@ class SessionCatalogue:
                     async with self._locks.holding(_CHECK):
                         await self._check_again()
             await self.writer.tidy()
+            if self.path is not None and lock is not None and lock.held:
+                await in_thread(remove_unused, self.path)
         except (MochiError, TemporarilyUnavailable) as error:
             logger.warning("The sessions cannot be checked: %s", error)
         finally:

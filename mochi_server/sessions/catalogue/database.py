@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from ...core.files import PRIVATE_FILE, give_to_folder_owner, make_folder
+from ...core.leases import FileLock
 from .search_text import SearchDocument
 
 T = TypeVar("T")
@@ -23,13 +25,20 @@ BUSY_SECONDS = 5.0
 """Longest wait for another process that writes."""
 
 SCHEMA_VERSION = 5
-"""A file of another version is made anew. Raise it also when the code of ``rows`` or
-``search_text`` stores something else."""
+"""Part of the file's name; a file of another version is made anew. Raise it also when the code of
+``rows`` or ``search_text`` stores something else."""
 
 _APPLICATION = 0x6D6F6368  # "moch"
 
 _FORMER_NAME = "search.sqlite3"
 """An older server's file in the same folder; it holds texts of conversations, so it is removed."""
+
+_NAME = re.compile(r"catalogue(-\d+)?\.sqlite3")
+"""The file of some version of the server."""
+
+BUILD_LOCK, WATCH_LOCK = "lock", "watch"
+"""Ends of the names of the locks beside a file: who creates it, and the server process that keeps
+it up to date, which holds it as long as it runs."""
 
 _TAILS = ("", "-wal", "-shm")
 """SQLite's log, and the index of it, lie beside the file."""
@@ -285,6 +294,42 @@ def _unlink(path: Path) -> None:
     """Remove a database; the file goes first, so that no process opens it meanwhile."""
     for tail in _TAILS:
         path.with_name(path.name + tail).unlink(missing_ok=True)
+
+
+def file_lock(path: Path, name: str) -> FileLock:
+    """Return a lock beside the file."""
+    return FileLock(path.with_name(f"{path.name}.{name}"))
+
+
+def remove_unused(own: Path) -> None:
+    """Remove the files of other versions that no process has open: they have texts.
+
+    Who opens one just then notices that it is gone, and makes it anew.
+    """
+    for path in [*own.parent.glob("*.sqlite3")]:
+        if path == own or _NAME.fullmatch(path.name) is None:
+            continue
+        locks = [file_lock(path, name) for name in (BUILD_LOCK, WATCH_LOCK)]
+        try:
+            if all(lock.acquire() for lock in locks) and _is_unused(path):
+                _unlink(path)
+        except OSError as error:
+            logger.debug("%s stays for now: %s", path, error)
+        finally:
+            for lock in locks:
+                lock.release(remove=True)
+
+
+def _is_unused(path: Path) -> bool:
+    """Return whether nobody has the file open: only then SQLite can do without its log."""
+    name = f"{path.absolute().as_uri()}?mode=rw"
+    try:
+        with closing(sqlite3.connect(name, timeout=0, isolation_level=None, uri=True)) as it:
+            return bool(it.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",))
+    except sqlite3.OperationalError:
+        return False
+    except sqlite3.DatabaseError:  # it is no database any more
+        return True
 
 
 def _make_empty(path: Path) -> None:

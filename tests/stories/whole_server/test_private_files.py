@@ -78,7 +78,7 @@ async def test_only_the_owner_can_read_what_the_server_and_its_commands_write(
             await ask_an_agent(server, data)
     found = modes(data)
     assert sum(name.endswith(".json") for name in found) == 2  # of the session and of the agent
-    assert any(name.endswith("catalogue.sqlite3") for name in found)
+    assert any(name.endswith(".sqlite3") for name in found)
     assert public(found) == {}
     command = ("sessions", "export", "--all", "--output", str(tmp_path / "copies"))
     assert (await run_command(*command, cwd=tmp_path, env=environment(**named))).code == 0

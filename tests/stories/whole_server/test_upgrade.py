@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,16 +18,12 @@ import pytest
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.run_readers import RunReader
-from tests.support.server import Server, environment, run_command, running_server
+from tests.support.server import ROOT, Server, environment, run_command, running_server
 
 SECONDS = 60
 OTHER = "9.8.7"
-AS_ANOTHER_VERSION = (
-    "import mochi_server, sys; "
-    f"mochi_server.__version__ = {OTHER!r}; "
-    "from mochi_server.__main__ import main; "
-    "sys.exit(main(sys.argv[1:]))"
-)
+MAIN = "from mochi_server.__main__ import main; sys.exit(main(sys.argv[1:]))"
+AS_ANOTHER_VERSION = f"import mochi_server, sys; mochi_server.__version__ = {OTHER!r}; {MAIN}"
 
 
 class Talk:
@@ -141,6 +139,61 @@ async def test_a_reader_goes_on_at_another_process_when_its_own_stops(
             await talk.reading
         along.check_whole()
         assert along.text == reader.text == "Once upon a time"
+
+
+def as_with_another_catalogue(folder: Path) -> tuple[str, ...]:
+    """Arguments of Python that start a copy of the server whose catalogue has another form."""
+    copy = folder / "mochi_server"
+    shutil.copytree(ROOT / "mochi_server", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    code = copy / "sessions" / "catalogue" / "database.py"
+    form = re.compile(r"^SCHEMA_VERSION = \d+$", re.MULTILINE)
+    text, count = form.subn("SCHEMA_VERSION = 99", code.read_text())
+    assert count == 1
+    code.write_text(text)
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); {MAIN}"
+    return ("-c", start, "--port", "0")
+
+
+async def test_two_versions_have_a_catalogue_each_until_one_is_gone(
+    tmp_path: Path, ollama: FakeOllama
+):
+    folder = tmp_path / "data"
+    folder.mkdir()
+
+    def files() -> dict[str, int]:
+        found = folder.glob(".mochi/sessions-*/catalogue-*.sqlite3")
+        return {path.name: path.stat().st_ino for path in found}
+
+    async def listed(server: Server) -> set[str]:
+        status, page = await server.get("/sessions")
+        assert status == 200, page
+        return {each["session_id"] for each in page["sessions"]}
+
+    command = as_with_another_catalogue(tmp_path / "other")
+    async with (
+        running_server(data_dir=folder, ollama=ollama) as one,
+        running_server(data_dir=folder, ollama=ollama, command=command) as other,
+    ):
+        made = {await one.new_session()}
+        assert await listed(one) == await listed(other) == made
+        before = files()
+        assert len(before) == 2
+        for server in (one, other, one, other):
+            made.add(await server.new_session())
+            with anyio.fail_after(SECONDS):
+                for each in (one, other):
+                    while await listed(each) != made:  # noqa: ASYNC110 - nobody tells us
+                        await anyio.sleep(0.05)
+        assert files() == before
+
+        other.process.kill()
+        await other.process.wait()
+        with anyio.fail_after(SECONDS):
+            while [*folder.glob(".mochi/sessions-*/catalogue-99*")]:  # noqa: ASYNC110 - the same
+                await anyio.sleep(0.05)
+        assert len(files()) == 1
+        assert files().items() < before.items()
+        assert await listed(one) == made
 
 
 async def test_doctor_names_the_versions_of_the_processes(tmp_path: Path, ollama: FakeOllama):

@@ -382,6 +382,45 @@ async def test_the_index_of_an_older_server_goes_with_its_texts(tmp_path, path):
     assert list(former.parent.glob("search.sqlite3*")) == []
 
 
+OPENS = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+database.execute("PRAGMA journal_mode = WAL")
+database.execute("CREATE TABLE texts (text)")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_catalogues_of_other_versions_go_when_no_process_uses_them(tmp_path, path):
+    path.parent.mkdir(parents=True)
+    left, used, foreign = (
+        path.with_name(name) for name in ("catalogue-1.sqlite3", "catalogue-2.sqlite3", "a.sqlite3")
+    )
+    left.write_bytes(b"text of a deleted session")
+    foreign.write_bytes(b"of another program")
+    pipe = asyncio.subprocess.PIPE
+    arguments = ("-c", OPENS, str(used))
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdin=pipe, stdout=pipe
+    )
+    assert await child.stdout.readline() == b"open\n"
+
+    async def is_gone(name):
+        return not [*path.parent.glob(f"{name}*")]
+
+    async with opened(tmp_path, path, watch=True, sweep_seconds=0.01) as sessions:
+        await sessions.create("m", session_id="one")
+        assert await ids(sessions) == ["one"]
+        await until(partial(is_gone, "catalogue-1"))
+        assert used.exists()
+        child.kill()
+        await child.wait()
+        await until(partial(is_gone, "catalogue-2"))
+        assert await ids(sessions) == ["one"]
+    assert foreign.read_bytes() == b"of another program"
+
+
 async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
     manager = SessionManager(MemoryStorage(), catalogue_path=path)
     manager.catalogue.watch()
