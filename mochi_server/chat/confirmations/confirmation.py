@@ -48,8 +48,15 @@ def timestamp(moment: datetime) -> str:
 
 
 def moment_of(timestamp: str) -> datetime:
-    """Return the moment that ``timestamp`` has written."""
-    return datetime.fromisoformat(timestamp.replace("Z", "+00:00"))  # Z: from Python 3.11 on
+    """Return the moment that ``timestamp`` has written.
+
+    Raises:
+        ValueError: this is none.
+    """
+    moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))  # Z: from Python 3.11 on
+    if moment.tzinfo is None:
+        raise ValueError(f"{timestamp!r} has no time zone.")
+    return moment
 
 
 def dump(fields: JSONObject) -> bytes:
@@ -88,6 +95,16 @@ class Confirmation(FieldPayload):
     """To whom its session belongs."""
     notice: str = ""
     """Why a person is asked whatever policies and rules allow, for a person to read."""
+
+    def __post_init__(self) -> None:
+        """Check the times, which may come from a file.
+
+        Raises:
+            ValueError: one is none.
+        """
+        for each in (self.asked_at, self.expires_at):
+            if each is not None:
+                moment_of(each)
 
     @property
     def shown(self) -> str:

@@ -238,6 +238,8 @@ async def test_one_bad_file_hides_no_good_one(folder, store, caplog):
         "conf_3": "[" * 100_000,
         "conf_4": whole,  # another id
         "conf_5": whole.replace('"one"', "1"),
+        "conf_8": whole.replace(asked.confirmation_id, "conf_8").replace("null", '"soon"', 1),
+        "conf_9": whole.replace(asked.confirmation_id, "conf_9").replace('Z"', '"'),
     }.items():
         (folder / f"{name}.json").write_text(text)
     (folder / "conf_6.json").symlink_to(f"{asked.confirmation_id}.json")
