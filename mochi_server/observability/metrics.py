@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, Literal
@@ -388,11 +389,12 @@ class Metrics(RunObserver):
         """Return a registry with the metrics of all processes."""
         if self._folder is None:
             return self._registry
-        for path in self._folder.glob(f"*{_LOCK}"):
+        for path in self._folder.glob(_LOCKS):
             lock = FileLock(path)
-            if lock.acquire():  # its process has ended
-                mark_process_dead(path.stem, str(self._folder))  # type: ignore[no-untyped-call]
-                lock.release(remove=True)
+            with suppress(OSError):  # it is no file of ours
+                if lock.acquire():  # its process has ended
+                    mark_process_dead(path.stem, str(self._folder))  # type: ignore[no-untyped-call]
+                    lock.release(remove=True)
         merged = CollectorRegistry()
         MultiProcessCollector(merged, str(self._folder))  # type: ignore[no-untyped-call]
         return merged
@@ -412,8 +414,8 @@ def _outcome_of(event: ConfirmationDecided) -> str:
 
 _Mode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
-_LOCK = ".lock"
-"""Ends the name of a file that a process has locked as long as it lives."""
+_LOCKS = "mochi-*.lock"
+"""Names of files that a process has locked as long as it lives."""
 
 
 def _use_files_of_own(folder: Path) -> FileLock:
@@ -422,8 +424,8 @@ def _use_files_of_own(folder: Path) -> FileLock:
     ``prometheus_client`` names them by the process id alone, which processes in containers that
     share the folder may have in common.
     """
-    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"mochi-{os.getpid()}-{secrets.token_hex(4)}"
     lock = FileLock.create(folder / f"{name}.tmp")
-    lock.path = lock.path.rename(folder / f"{name}{_LOCK}")  # with this name it is locked
+    lock.path = lock.path.rename(folder / f"{name}.lock")  # with this name it is locked
     values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
     return lock

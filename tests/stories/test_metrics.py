@@ -208,10 +208,13 @@ async def test_processes_of_containers_that_share_a_folder_have_the_same_ids(
                 for at in (one, two):
                     now = await becomes(at, lambda now: now("mochi_processes") == 2)
                     assert now("mochi_runs_ended_total", state="done") == runs
+            (folder / "mochi-1-0a.lock").mkdir()  # not by a server
+            (folder / "theirs.lock").touch()
             two.process.kill()
             await two.process.wait()
             now = await becomes(one, lambda now: now("mochi_processes") == 1)
             assert now("mochi_runs_ended_total", state="done") == 2
+        assert (folder / "theirs.lock").exists()
         one.process.kill()  # unshare ignores SIGTERM
 
 
