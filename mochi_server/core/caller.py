@@ -50,8 +50,8 @@ class Caller:
     """Returns whether its token is still accepted; feeds and sockets ask again and again."""
 
     @property
-    def holder(self) -> str:
-        """The name under which its slots are counted: its token or address; "" has no share."""
+    def slot_holder(self) -> str:
+        """Its name in ``Slots``: its token or address; "" where there is neither."""
         return self.address or "" if self.name in RESERVED_NAMES else f"token {self.name}"
 
     @property

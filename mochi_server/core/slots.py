@@ -41,7 +41,7 @@ class Slots:
         """
         if self._count >= self._most:
             raise self._refusal(f"This server has {self._count} {self._name}", self._most)
-        holder = current_caller().holder if holder is None else holder
+        holder = current_caller().slot_holder if holder is None else holder
         if holder and self._held[holder] >= self._most_of_one:
             raise self._refusal(
                 f"This token or address has {self._held[holder]} {self._name}", self._most_of_one
@@ -54,7 +54,7 @@ class Slots:
         Raises:
             ServerBusy: none is free for it.
         """
-        holder = current_caller().holder if holder is None else holder
+        holder = current_caller().slot_holder if holder is None else holder
         self.take(holder)
         try:
             yield

@@ -203,7 +203,7 @@ class RunRegistry:
         """Hold the slot of a run, of one that was queued for whom it was; see ``check_open``."""
         if self.refuses_runs:
             raise ShuttingDown
-        return self._slots.slot(None if run is None else run.holder)
+        return self._slots.slot(None if run is None else run.slot_holder)
 
     def let_wait(self, queued: RunInQueue) -> None:
         """Take a run that waits in this process, if too many do not already.
@@ -215,14 +215,14 @@ class RunRegistry:
         if self.refuses_runs:
             raise ShuttingDown
         run = queued.run
-        self._queue_slots.take(run.holder)
+        self._queue_slots.take(run.slot_holder)
         self._accept(run)
         self._queued[run.run_id] = queued
 
     def _wait_no_more(self, run: Run) -> RunInQueue | None:
         queued = self._queued.pop(run.run_id, None)
         if queued is not None:
-            self._queue_slots.release(run.holder)
+            self._queue_slots.release(run.slot_holder)
         return queued
 
     def has(self, run_id: str) -> bool:

@@ -39,7 +39,7 @@ class Run:
 
     def __init__(self, head: RunHead, journal: RunJournal, log: RunLog | None = None) -> None:
         self.head = head
-        self.holder = current_caller().holder
+        self.slot_holder = current_caller().slot_holder
         """Who has the slot that it takes; of one that waited, whoever has decided."""
         self.log = log or RunLog(head.first_event)
         self.before: RunProgress | None = None
