@@ -1,9 +1,7 @@
 """Sessions in a table, in any database that Django has a backend for.
 
 One row has everything of a session: content, version and leases, so that one statement can check
-the last claim and write. Locks and claims are leases by the clock of the database; they end some
-time after their process. A process whose claim another one has taken since cannot write the session
-any more.
+the last claim and write. Leases are over by the clock of the database.
 
 A statement may be executed twice: it is sent again when no answer has come. Each write therefore
 chooses its version, and each lease its token, by which a repetition knows that it has been done.
@@ -11,17 +9,13 @@ chooses its version, and each lease its token, by which a repetition knows that 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any, Final, Literal
 
-import anyio
 import django
 from django.apps import apps
 from django.db.models import BinaryField, Q, QuerySet
@@ -30,23 +24,10 @@ from django.db.transaction import atomic
 from typing_extensions import override
 
 from mochi_project import use_own_settings
-from mochi_server.core.aio import BackgroundTasks, KeyedLocks, run_to_completion
-from mochi_server.errors import (
-    MochiError,
-    SessionBusy,
-    SessionExists,
-    SessionNotFound,
-    StorageError,
-)
-from mochi_server.sessions.storage.base import (
-    Entry,
-    LeasedSessionLock,
-    SessionChanged,
-    SessionLock,
-    SessionStorage,
-    check_session_id,
-    taken_over,
-)
+from mochi_server.core.aio import run_to_completion
+from mochi_server.errors import MochiError, SessionExists, SessionNotFound
+from mochi_server.sessions.storage.base import Entry, SessionChanged, check_session_id
+from mochi_server.sessions.storage.leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
 
 if not apps.ready:  # a program that uses the library without its face
     use_own_settings()
@@ -56,14 +37,6 @@ from sessions_app.models import SessionChange, StoredSession
 
 from .connections import DatabaseThreads
 
-logger = logging.getLogger(__name__)
-
-LEASE_SECONDS = 10.0
-"""Time after which others may take what a process holds of which the database does not hear."""
-
-LOCK_SECONDS = 10.0
-"""Longest time of an edit; a later write of it is refused if the session has changed."""
-
 BATCH: Final = 500
 """Number of sessions that are read at a time."""
 
@@ -72,16 +45,12 @@ SLOTS: Final = 16
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-Lease = Literal["lock", "claim"]
-
 Expected = int | Literal["any", "new"]
 """What a write expects to be there: a version, anything or nothing."""
 
 
-class DatabaseStorage(SessionStorage):
+class DatabaseStorage(LeasedStorage):
     """Sessions of one collection in one of Django's databases."""
-
-    changes_in_place = False
 
     def __init__(
         self,
@@ -99,18 +68,9 @@ class DatabaseStorage(SessionStorage):
             migrate: Whether to make and change the tables if that is needed.
             lease_seconds: Time after which the claims of a process that has died are free.
         """
-        self.name = name
+        super().__init__(name, lease_seconds)
         self._threads = DatabaseThreads(alias, migrate=migrate)
         self._alias = alias
-        self._lease_seconds = lease_seconds
-        self._waiting = KeyedLocks()
-        self._claims: dict[str, str] = {}
-        """Tokens of the claims of this process."""
-        self._tasks = BackgroundTasks()
-        self._renewer: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"DatabaseStorage(name={self.name!r})"
 
     def _rows(self, **conditions: object) -> QuerySet[StoredSession]:
         rows = StoredSession.objects.using(self._alias).filter(collection=self.name)
@@ -206,7 +166,7 @@ class DatabaseStorage(SessionStorage):
             raise SessionExists(session_id=session_id)
         if isinstance(expected, int) and found != expected:
             raise SessionChanged
-        raise taken_over(session_id)
+        raise claim_lost(session_id)
 
     def _make_row(self, session_id: str) -> None:
         row = StoredSession(collection=self.name, session_id=session_id)
@@ -234,7 +194,7 @@ class DatabaseStorage(SessionStorage):
             if rows.filter(_not_taken_over(claim)).update(version=None, content=b""):
                 self._tell_of_change(session_id, secrets.randbits(63))
             elif rows.exists():
-                raise taken_over(session_id)
+                raise claim_lost(session_id)
         self._remove_if_unused(session_id)
 
     def _remove_if_unused(self, session_id: str) -> None:
@@ -262,55 +222,15 @@ class DatabaseStorage(SessionStorage):
 
     @override
     async def aclose(self) -> None:
-        await self._tasks.drain(0)
+        await super().aclose()
         await self._threads.aclose()
 
     @override
-    @asynccontextmanager
-    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
-        check_session_id(session_id)
-        async with self._waiting.holding(session_id):
-            token, pause = secrets.token_hex(8), 0.002
-            while (taken := await self._take(session_id, "lock", token, LOCK_SECONDS)) is None:
-                await anyio.sleep(pause)
-                pause = min(pause * 1.5, 0.05)
-            try:
-                yield LeasedSessionLock(self, session_id, taken or None)
-            finally:
-                await self._release(session_id, "lock", token)
-
-    @override
-    @asynccontextmanager
-    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
-        token = secrets.token_hex(8)
-        if check_session_id(session_id) in self._claims:  # its lease may be over: its turn is not
-            raise SessionBusy(session_id=session_id)
-        taken = await self._take(session_id, "claim", token, self._lease_seconds)
-        if taken is None:
-            raise SessionBusy(session_id=session_id)
-        self._claims[session_id] = token
-        if self._renewer is None or self._renewer.done():
-            self._renewer = self._tasks.spawn(self._renew(), name=f"claims of {self.name}")
-        try:
-            yield taken or None
-        finally:
-            if self._claims.get(session_id) == token:
-                del self._claims[session_id]
-            await self._release(session_id, "claim", token)
-
     async def _take(
         self, session_id: str, lease: Lease, token: str, seconds: float
     ) -> tuple[int, ...] | None:
-        """Take a lease, and return the version, empty if nothing is stored.
-
-        None: another one has it. A cancellation in between gives it back.
-        """
         work = partial(self._take_lease, session_id, lease, token, timedelta(seconds=seconds))
-        try:
-            return await run_to_completion(self._threads.run(work))
-        except asyncio.CancelledError:
-            await self._release(session_id, lease, token)
-            raise
+        return await run_to_completion(self._threads.run(work))
 
     def _take_lease(
         self, session_id: str, lease: Lease, token: str, length: timedelta
@@ -325,10 +245,9 @@ class DatabaseStorage(SessionStorage):
         version = row.values_list("version", flat=True).first()
         return () if version is None else (version,)
 
-    async def _release(self, session_id: str, lease: Lease, token: str) -> None:
-        """Give a lease back; it ends by itself where the database is away."""
-        with suppress(StorageError), anyio.CancelScope(shield=True):
-            await self._threads.run(partial(self._end_lease, session_id, lease, token))
+    @override
+    async def _end(self, session_id: str, lease: Lease, token: str) -> None:
+        await self._threads.run(partial(self._end_lease, session_id, lease, token))
 
     def _end_lease(self, session_id: str, lease: Lease, token: str) -> None:
         held = self._row(session_id).filter(**{lease: token})
@@ -337,19 +256,12 @@ class DatabaseStorage(SessionStorage):
             held.update(**over)
             self._remove_if_unused(session_id)
 
-    async def _renew(self) -> None:
-        """Renew the claims as long as there are some."""
-        while self._claims:
-            await anyio.sleep(self._lease_seconds / 3)
-            claims = dict(self._claims)
-            try:
-                kept = await self._threads.run(partial(self._renew_claims, claims))
-            except StorageError as error:  # a write tells of it
-                logger.warning("The claims of sessions cannot be renewed: %s", error)
-                continue
-            for session_id, token in claims.items():
-                if session_id not in kept and self._claims.get(session_id) == token:
-                    logger.warning("The session %s was taken by another process.", session_id)
+    @override
+    async def _renew(self) -> Collection[str]:
+        claims = dict(self._claims)
+        kept = await self._threads.run(partial(self._renew_claims, claims))
+        lost = claims.keys() - kept
+        return [each for each in lost if self._claims.get(each) == claims[each]]
 
     def _renew_claims(self, claims: dict[str, str]) -> set[str]:
         """Renew leases, unless they were given back, and return the sessions that are ours."""

@@ -54,11 +54,18 @@ class Bench:
     async def expire_lock(self) -> None:
         """Let the lease of an edit expire."""
 
-    async def renew(self, storage: SessionStorage) -> None:
+    async def renew(self, storage: Any) -> None:
         """Let a process renew its claims."""
+        await storage._renew()
 
-    async def kill(self, storage: SessionStorage, claim: AsyncExitStack) -> None:
+    async def kill(self, storage: Any, claim: AsyncExitStack) -> None:
         """Let a process end that holds a claim, without a word."""
+
+        async def nothing(*_: object) -> None:
+            pass
+
+        storage._release = nothing
+        await claim.aclose()
 
     async def save(self) -> Any:
         """Return all that is stored, leases too."""
@@ -114,17 +121,6 @@ class OfDatabase(Bench):
     async def expire_lock(self) -> None:
         await self._let_be_over("lock_until")
 
-    async def renew(self, storage: Any) -> None:
-        claims = dict(storage._claims)
-        await storage._threads.run(lambda: storage._renew_claims(claims))
-
-    async def kill(self, storage: Any, claim: AsyncExitStack) -> None:
-        async def nothing(*_: object) -> None:
-            pass
-
-        storage._release = nothing
-        await claim.aclose()
-
 
 class OfRedis(Bench):
     has_leases = True
@@ -144,17 +140,6 @@ class OfRedis(Bench):
 
     async def expire_lock(self) -> None:
         await self._redis.delete(f"mochi:{self._name}:lock:{ID}")
-
-    async def renew(self, storage: Any) -> None:
-        if storage._claims:
-            await storage._renew_once()
-
-    async def kill(self, storage: Any, claim: AsyncExitStack) -> None:
-        async def nothing(*_: object) -> None:
-            pass
-
-        storage._releasing = nothing
-        await claim.aclose()
 
     async def save(self) -> dict[bytes, bytes]:
         keys = await self._redis.keys(f"mochi:{self._name}:*")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
-from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
+from ...errors import MochiError, SessionNotFound
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -163,21 +163,3 @@ class SessionStorage(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to give back
         """Release threads and handles."""
-
-
-class LeasedSessionLock(SessionLock):
-    """Writes if nobody else has written since it was locked, which outlasts the lease."""
-
-    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        try:
-            if self.version is None:
-                return await self._storage.create(self.session_id, parts)
-            return await self._storage.replace(self.session_id, self.version, parts)
-        except (SessionChanged, SessionExists):
-            reason = "another process has changed it meanwhile"
-            raise StorageError(session_id=self.session_id, reason=reason) from None
-
-
-def taken_over(session_id: str) -> StorageError:
-    """Return the error of a process whose claim another one has taken."""
-    return StorageError(session_id=session_id, reason="another process has taken it over")

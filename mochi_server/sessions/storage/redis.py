@@ -2,9 +2,7 @@
 
 A session has two keys: its content, and a hash with its version and the token of the last claim.
 One hash has the versions of all. A version is the time of the write, so that it does not come
-again after Redis has lost some of what it knew. Locks and claims are leases: they end some time
-after their process. A process whose claim another one has taken since cannot write the session any
-more.
+again after Redis has lost some of what it knew.
 
 A script may be executed twice: it is sent again when no answer has come. It knows by a nonce what
 it has done already.
@@ -12,39 +10,21 @@ it has done already.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import logging
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-import anyio
 from redis.exceptions import RedisError
 from typing_extensions import override
 
-from ...core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_if
+from ...core.aio import KeyedLocks, in_thread, in_thread_if
 from ...core.redis import connect
-from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from .base import (
-    Entry,
-    LeasedSessionLock,
-    SessionChanged,
-    SessionLock,
-    SessionStorage,
-    check_session_id,
-    taken_over,
-)
-
-logger = logging.getLogger(__name__)
-
-LEASE_SECONDS = 10.0
-"""Time after which others may take what a process holds of which Redis does not hear."""
-
-LOCK_SECONDS = 10.0
-"""Longest time of an edit; a later write of it is refused if the session has changed."""
+from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
+from .base import Entry, SessionChanged, check_session_id
+from .leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
 
 DELETED_SECONDS = 60
 """How long a deletion knows that it was its own."""
@@ -149,10 +129,8 @@ def _translate_errors() -> Iterator[None]:
         raise StorageError(f"Redis, which has the sessions, cannot be used: {error}") from error
 
 
-class RedisStorage(SessionStorage):
+class RedisStorage(LeasedStorage):
     """Sessions in Redis, which keeps what it has as it is set up to."""
-
-    changes_in_place = False
 
     def __init__(
         self,
@@ -170,10 +148,9 @@ class RedisStorage(SessionStorage):
             compress: Whether contents are written with gzip; both are read.
             lease_seconds: Time after which the claims of a process that has died are free.
         """
-        self.name = name
+        super().__init__(name, lease_seconds)
         self._redis = connect(url)
         self._compress = compress
-        self._lease_seconds = lease_seconds
         self._prefix = f"mochi:{name}:"
         self._versions = f"{self._prefix}versions"
         self._changes = f"{self._prefix}changes"
@@ -182,16 +159,8 @@ class RedisStorage(SessionStorage):
         self._taking = self._redis.register_script(_TAKE)
         self._renewing = self._redis.register_script(_RENEW)
         self._releasing = self._redis.register_script(_RELEASE)
-        self._waiting = KeyedLocks()
-        self._leases = KeyedLocks()
+        self._renewal = KeyedLocks()
         """Has one lock: while claims are renewed none is given back, which would be taken again."""
-        self._claims: dict[str, str] = {}
-        """Tokens of the claims of this process."""
-        self._tasks = BackgroundTasks()
-        self._renewer: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"RedisStorage(name={self.name!r})"
 
     def _key(self, session_id: str, kind: str = "content") -> str:
         return f"{self._prefix}{kind}:{check_session_id(session_id)}"
@@ -271,7 +240,7 @@ class RedisStorage(SessionStorage):
         if answer == b"changed":
             raise SessionChanged
         if answer == b"lost":
-            raise taken_over(session_id)
+            raise claim_lost(session_id)
         return (int(answer),)
 
     @override
@@ -284,7 +253,7 @@ class RedisStorage(SessionStorage):
         if answer == b"missing":
             raise SessionNotFound(session_id=session_id)
         if answer == b"lost":
-            raise taken_over(session_id)
+            raise claim_lost(session_id)
 
     @override
     async def entries(self) -> list[Entry]:
@@ -300,86 +269,38 @@ class RedisStorage(SessionStorage):
 
     @override
     async def aclose(self) -> None:
-        await self._tasks.drain(0)
+        await super().aclose()
         await self._redis.aclose()
 
     @override
-    @asynccontextmanager
-    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
-        key = self._key(session_id, "lock")
-        async with self._waiting.holding(session_id):
-            token, pause = secrets.token_hex(8), 0.002
-            while (taken := await self._take(session_id, key, token, LOCK_SECONDS)) is None:
-                await anyio.sleep(pause)
-                pause = min(pause * 1.5, 0.05)
-            try:
-                yield LeasedSessionLock(self, session_id, taken or None)
-            finally:
-                await self._release(session_id, key, token)
-
-    @override
-    @asynccontextmanager
-    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
-        key, token = self._key(session_id, "claim"), secrets.token_hex(8)
-        if session_id in self._claims:  # its lease may have expired, but its turn goes on
-            raise SessionBusy(session_id=session_id)
-        taken = await self._take(session_id, key, token, self._lease_seconds, claim=True)
-        if taken is None:
-            raise SessionBusy(session_id=session_id)
-        self._claims[session_id] = token
-        if self._renewer is None or self._renewer.done():
-            self._renewer = self._tasks.spawn(self._renew(), name=f"claims of {self.name}")
-        try:
-            yield taken or None
-        finally:
-            if self._claims.get(session_id) == token:
-                del self._claims[session_id]
-            with anyio.CancelScope(shield=True):
-                async with self._leases.holding(self.name):
-                    await self._release(session_id, key, token)
-
     async def _take(
-        self, session_id: str, key: str, token: str, seconds: float, *, claim: bool = False
+        self, session_id: str, lease: Lease, token: str, seconds: float
     ) -> tuple[int, ...] | None:
-        """Take a lease, and return the version, empty if nothing is stored.
-
-        None: another one has it. A cancellation in between gives it back.
-        """
-        arguments = (token, int(seconds * 1000), int(claim))
-        try:
-            with _translate_errors():
-                answer = await self._taking((key, self._key(session_id, "state")), arguments)
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True):
-                await self._release(session_id, key, token)
-            raise
+        keys = (self._key(session_id, lease), self._key(session_id, "state"))
+        arguments = (token, int(seconds * 1000), int(lease == "claim"))
+        with _translate_errors():
+            answer = await self._taking(keys, arguments)
         if answer is None:
             return None
         return (int(answer),) if answer else ()
 
-    async def _release(self, session_id: str, key: str, token: str) -> None:
-        """Give a lease back; it ends by itself where Redis is away."""
-        with suppress(RedisError), anyio.CancelScope(shield=True):
-            await self._releasing((key, self._key(session_id, "state")), (token,))
+    @override
+    async def _end(self, session_id: str, lease: Lease, token: str) -> None:
+        keys = (self._key(session_id, lease), self._key(session_id, "state"))
+        renewal = self._renewal.holding(self.name) if lease == "claim" else nullcontext()
+        async with renewal:
+            with _translate_errors():
+                await self._releasing(keys, (token,))
 
-    async def _renew(self) -> None:
-        """Renew the claims as long as there are some."""
-        while self._claims:
-            await anyio.sleep(self._lease_seconds / 3)
-            try:
-                async with self._leases.holding(self.name):
-                    await self._renew_once()
-            except RedisError as error:  # a write tells of it
-                logger.warning("The claims of sessions cannot be renewed: %s", error)
-
-    async def _renew_once(self) -> None:
-        claims = dict(self._claims)
-        keys = [self._key(each, kind) for each in claims for kind in ("claim", "state")]
-        arguments = (int(self._lease_seconds * 1000), *claims.values())
-        answers = await self._renewing(keys, arguments)
-        for session_id, is_ours in zip(claims, answers, strict=True):
-            if not is_ours:
-                logger.warning("The session %s was taken by another process.", session_id)
+    @override
+    async def _renew(self) -> Collection[str]:
+        async with self._renewal.holding(self.name):
+            claims = dict(self._claims)
+            keys = [self._key(each, kind) for each in claims for kind in ("claim", "state")]
+            arguments = (int(self._lease_seconds * 1000), *claims.values())
+            with _translate_errors():
+                answers = await self._renewing(keys, arguments)
+        return [each for each, is_ours in zip(claims, answers, strict=True) if not is_ours]
 
 
 def _unpack(session_id: str, content: bytes, size: int = 0) -> bytes:

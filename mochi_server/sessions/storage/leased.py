@@ -1,0 +1,150 @@
+"""A base of storages whose locks and claims are leases, which end some time after their process.
+
+A process renews its claims. If it has lost one, it cannot write the session any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Literal
+
+import anyio
+from typing_extensions import override
+
+from ...core.aio import BackgroundTasks, KeyedLocks
+from ...errors import SessionBusy, SessionExists, StorageError
+from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""Time after which others may take what a process holds of which the storage does not hear."""
+
+LOCK_SECONDS = 10.0
+"""Longest time of an edit; a later write of it is refused if the session has changed."""
+
+LOST = "another process has taken it over, or the storage has forgotten the claim"
+
+Lease = Literal["lock", "claim"]
+
+
+class LeasedStorage(SessionStorage):
+    """Sessions of one collection, at a server that several processes use."""
+
+    changes_in_place = False
+
+    def __init__(self, name: str, lease_seconds: float) -> None:
+        self.name = name
+        """The collection."""
+        self._lease_seconds = lease_seconds
+        self._waiting = KeyedLocks()
+        self._claims: dict[str, str] = {}
+        """Tokens of the claims of this process."""
+        self._tasks = BackgroundTasks()
+        self._renewer: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+    # Subclasses must implement these too. They raise StorageError if the server cannot be used.
+
+    @abstractmethod
+    async def _take(
+        self, session_id: str, lease: Lease, token: str, seconds: float
+    ) -> tuple[int, ...] | None:
+        """Take a lease, and return the version, empty if nothing is stored.
+
+        None: another one has it.
+        """
+
+    @abstractmethod
+    async def _end(self, session_id: str, lease: Lease, token: str) -> None:
+        """End a lease, unless another one has it."""
+
+    @abstractmethod
+    async def _renew(self) -> Collection[str]:
+        """Renew the claims of this process, and return the ids of those that it has lost."""
+
+    @override
+    @asynccontextmanager
+    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
+        async with self._waiting.holding(check_session_id(session_id)):
+            token, pause = secrets.token_hex(8), 0.002
+            while (version := await self._request(session_id, "lock", token, LOCK_SECONDS)) is None:
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+            try:
+                yield LeasedSessionLock(self, session_id, version or None)
+            finally:
+                await self._release(session_id, "lock", token)
+
+    @override
+    @asynccontextmanager
+    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
+        token = secrets.token_hex(8)
+        if check_session_id(session_id) in self._claims:  # its lease may be over: its turn is not
+            raise SessionBusy(session_id=session_id)
+        version = await self._request(session_id, "claim", token, self._lease_seconds)
+        if version is None:
+            raise SessionBusy(session_id=session_id)
+        self._claims[session_id] = token
+        if self._renewer is None or self._renewer.done():
+            self._renewer = self._tasks.spawn(self._keep_claims(), name=f"claims of {self.name}")
+        try:
+            yield version or None
+        finally:
+            if self._claims.get(session_id) == token:
+                del self._claims[session_id]
+            await self._release(session_id, "claim", token)
+
+    async def _request(
+        self, session_id: str, lease: Lease, token: str, seconds: float
+    ) -> tuple[int, ...] | None:
+        """Take a lease if it is free; a cancellation in between gives it back."""
+        try:
+            return await self._take(session_id, lease, token, seconds)
+        except asyncio.CancelledError:
+            await self._release(session_id, lease, token)
+            raise
+
+    async def _release(self, session_id: str, lease: Lease, token: str) -> None:
+        """Give a lease back; it ends by itself where the server is away."""
+        with suppress(StorageError), anyio.CancelScope(shield=True):
+            await self._end(session_id, lease, token)
+
+    async def _keep_claims(self) -> None:
+        """Renew the claims as long as there are some."""
+        while self._claims:
+            await anyio.sleep(self._lease_seconds / 3)
+            try:
+                for session_id in await self._renew():
+                    logger.warning("The claim of session %s is lost: %s", session_id, LOST)
+            except StorageError as error:  # a write tells of it
+                logger.warning("The claims of sessions cannot be renewed: %s", error)
+
+    @override
+    async def aclose(self) -> None:
+        await self._tasks.drain(0)
+
+
+class LeasedSessionLock(SessionLock):
+    """Writes if nobody else has written since it was locked, which outlasts the lease."""
+
+    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
+        try:
+            if self.version is None:
+                return await self._storage.create(self.session_id, parts)
+            return await self._storage.replace(self.session_id, self.version, parts)
+        except (SessionChanged, SessionExists):
+            reason = "another process has changed it meanwhile"
+            raise StorageError(session_id=self.session_id, reason=reason) from None
+
+
+def claim_lost(session_id: str) -> StorageError:
+    """Return the error of a process that has lost its claim."""
+    return StorageError(session_id=session_id, reason=LOST)
