@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
-from ..errors import ContextOverflow, InvalidRequest, ProviderError
+from ..errors import ContextOverflow, InvalidRequest, ProviderError, StorageError
 from ..protocol.completions import Finish
 from ..protocol.events import ContentDelta, Event, HistoryShortened
 from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
@@ -55,6 +55,8 @@ class Conversation:
     session_id: str
     session: ChatSession | None
     """The session as it was saved last; dropped when it is used or changed."""
+    last_message_id: str | None
+    """Id of the last message as it was saved last; what is stored follows from it."""
     model: ChatModel
     run: Run
     """The run that it is part of, whose journal gets what is about to be stored."""
@@ -167,11 +169,15 @@ class Conversation:
         lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
 
         def change(session: ChatSession) -> None:
+            if not session.has_message(self.last_message_id):
+                reason = "the message before is gone; an earlier state may have been put back"
+                raise StorageError(session_id=self.session_id, reason=reason)
             session.extend(lines)
             self.requests.note_window(session)
 
         await self.sessions.update(self.session_id, change)
         self.session = None
+        self.last_message_id = messages[-1].message_id
         if self.stored_messages is not None:
             self.stored_messages.extend(messages)
 
@@ -273,6 +279,7 @@ class Conversations:
         return Conversation(
             session_id=session.session_id,
             session=session,
+            last_message_id=session.last_message_id,
             model=model,
             run=run,
             requests=RequestBuilder(

@@ -159,6 +159,14 @@ class ChatSession:
             yield orjson.loads(line)
 
     @property
+    def last_message_id(self) -> str | None:
+        return next(map(id_of, self.tail()), None)
+
+    def has_message(self, message_id: str | None) -> bool:
+        """Return whether a message has this id; None: whether one has none."""
+        return any(id_of(message) == message_id for message in self.tail())
+
+    @property
     def last_user_message(self) -> JSONObject | None:
         """The last message of the user, as it is stored; None if there is none."""
         for line in reversed(self._lines):

@@ -393,6 +393,35 @@ async def test_what_a_person_changes_in_the_file_in_mid_turn_is_kept(
         assert engine.path(session).read_bytes() == changed[:-20]
 
 
+@pytest.mark.parametrize("has_question", [False, True])
+async def test_an_earlier_state_that_is_put_back_in_mid_turn_gets_no_answer_that_does_not_fit(
+    engine: Bench, ollama: FakeOllama, has_question: bool
+) -> None:
+    """An answer has its question and the results that it is from, or is not stored."""
+    first = ollama.reply(
+        ["Let", " me", " look."], tool_calls=[{"name": "a"}], gate=asyncio.Event(), pause_after=2
+    )
+    last = endless(ollama)
+    session = await engine.session()
+    states = [engine.path(session).read_bytes()]
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "content_delta")
+    states.append(engine.path(session).read_bytes())
+    assert first.gate is not None
+    first.gate.set()
+    await read_until(reader, "tool_continuation_start")
+    await read_until(reader, "content_delta")
+    engine.path(session).write_bytes(states[has_question])
+    assert last.gate is not None
+    last.gate.set()
+    events = await read_all(reader)
+    assert kinds(events)[-2:] == ["error", "done"]
+    assert events[-2].payload()["code"] == "STORAGE_ERROR"
+    assert engine.path(session).read_bytes() == states[has_question]
+    ollama.reply(["Yes."])
+    assert text_of(await engine.turn(session)) == "Yes."
+
+
 async def test_a_folder_that_refuses_the_question_leaves_the_model_alone(
     engine: Bench, ollama: FakeOllama
 ) -> None:

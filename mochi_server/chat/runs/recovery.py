@@ -147,8 +147,10 @@ class RunRecovery:
         done = progress.conversations.get(session_id, ConversationProgress())
         try:
             session = await manager.get(session_id)
-            if session.metadata.last_run_id not in (None, progress.head.run_id):
-                return None  # another run has begun while the journal could not be reached
+            if session.metadata.last_run_id != progress.head.run_id:
+                # Another one has begun while the journal could not be reached, or an earlier state
+                # of the session was put back.
+                return None
             messages = left_over(session, done, progress.head.model)
             if messages:
                 ids = [message.message_id for message in messages]

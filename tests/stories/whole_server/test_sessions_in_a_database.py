@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 
 from mochi_server.sessions import SessionManager
@@ -138,6 +139,36 @@ async def test_a_turn_goes_on_through_a_restart_of_its_database(
         assert kinds[-1] == "done"
         _, session = await server.get(f"/sessions/{session_id}")
         assert session["messages"][1]["content"].split() == [str(n) for n in range(100)]
+
+
+async def test_a_backup_restored_in_mid_turn_gets_no_answer_without_its_question(
+    database: PostgreSQL, tmp_path: Path, ollama: FakeOllama
+):
+    gate = asyncio.Event()
+    ollama.reply(["Once", " upon", " a time"], gate=gate, pause_after=2)
+    async with (
+        running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server,
+        await psycopg.AsyncConnection.connect(database.url, autocommit=True) as connection,
+    ):
+        session_id = await server.new_session()
+        await connection.execute("CREATE TABLE backup AS SELECT * FROM sessions_app_storedsession")
+        kinds: list[str] = []
+        errors: list[str] = []
+        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
+            kinds.append(event.event)
+            if event.event == "error":
+                errors.append(event.data["code"])
+            if event.event == "content_delta" and not gate.is_set():
+                async with connection.transaction():
+                    await connection.execute("DELETE FROM sessions_app_storedsession")
+                    await connection.execute(
+                        "INSERT INTO sessions_app_storedsession SELECT * FROM backup"
+                    )
+                gate.set()
+        assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
+        _, session = await server.get(f"/sessions/{session_id}")
+        assert session["messages"] == []
+        assert (await say(server, session_id))[-1] == "done"
 
 
 async def test_the_doctor_tells_of_the_database_and_changes_nothing(

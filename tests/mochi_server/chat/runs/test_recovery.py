@@ -46,11 +46,15 @@ class Survivor:
         return [(message["content"], message.get("interrupted")) for message in messages]
 
 
+def begin_run(session: ChatSession) -> None:
+    session.metadata.begin_run("run_1")
+
+
 @pytest_asyncio.fixture
 async def survivor(tmp_path: Path) -> AsyncIterator[Survivor]:
     sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
-    session_id = (await sessions.create("model")).session_id
-    agent_id = (await agents.create("model")).session_id
+    session_id = (await sessions.create("model", prepare=begin_run)).session_id
+    agent_id = (await agents.create("model", prepare=begin_run)).session_id
     died = FileRunJournal(tmp_path)
     writer = died.begin(head(session_id=session_id))
     writer.note("agent", call="call_1", session_id=agent_id, begin=0)
@@ -84,6 +88,14 @@ async def test_what_was_void_is_not_stored(survivor: Survivor, tmp_path: Path) -
     await survivor.journal.close(writer)
     assert await survivor.recovery.recover("run_1")
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("{", True)]
+
+
+async def test_a_session_that_does_not_know_the_run_gets_nothing_of_it(survivor: Survivor) -> None:
+    """It was restored from a backup, or is another one with the same id."""
+    await survivor.sessions.delete(survivor.session_id)
+    await survivor.sessions.create("model", session_id=survivor.session_id)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == []
 
 
 async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: Path) -> None:
