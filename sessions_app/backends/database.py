@@ -153,9 +153,9 @@ class DatabaseStorage(LeasedStorage):
         row = self._row(session_id)
         wanted = {"any": Q(), "new": Q(version=None)}.get(str(expected), Q(version=expected))
         with atomic(using=self._alias):
-            if not isinstance(expected, int):
+            if not (claim or isinstance(expected, int)):  # a claim has made its row
                 self._make_row(session_id)
-            rows = row.filter(wanted & _not_taken_over(claim))
+            rows = row.filter(wanted & _is_claimed_by(claim))
             if rows.update(content=content, version=version, modified=Now()):
                 self._tell_of_change(session_id, version)
                 return
@@ -191,7 +191,7 @@ class DatabaseStorage(LeasedStorage):
         """
         rows = self._stored.filter(session_id=session_id)
         with atomic(using=self._alias):
-            if rows.filter(_not_taken_over(claim)).update(version=None, content=b""):
+            if rows.filter(_is_claimed_by(claim)).update(version=None, content=b""):
                 self._tell_of_change(session_id, secrets.randbits(63))
             elif rows.exists():
                 raise claim_lost(session_id)
@@ -275,6 +275,6 @@ def _is_over(lease: Lease) -> Q:
     return Q(**{f"{lease}_until": None}) | Q(**{f"{lease}_until__lt": Now()})
 
 
-def _not_taken_over(claim: str) -> Q:
-    """Select rows that nobody has claimed after this claim; all without one."""
-    return Q(claim__in=("", claim)) if claim else Q()
+def _is_claimed_by(claim: str) -> Q:
+    """Select rows whose last claim is this one; all without one."""
+    return Q(claim=claim) if claim else Q()

@@ -1,10 +1,10 @@
 """A model of claims, leases and fencing, and each storage beside it.
 
 Two processes use one session, in any order: they claim it, write, stand still until their lease
-has expired, come back and write, are killed, edit from what they remember, delete. Redis forgets
-all, or goes on with what it knew some time ago. After each step every storage must have answered
-as the model does, and must have what the model has. All short sequences are tried, and many long
-ones; ``MOCHI_MODEL_DEPTH=4 MOCHI_MODEL_EXAMPLES=3000`` tries more of both.
+has expired, come back and write, are killed, edit from what they remember, delete. Redis and the
+database forget all, or go on with what they knew some time ago. After each step every storage must
+have answered as the model does, and must have what the model has. All short sequences are tried,
+and many long ones; ``MOCHI_MODEL_DEPTH=4 MOCHI_MODEL_EXAMPLES=3000`` tries more of both.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mochi_server.sessions import JSONFileStorage, MemoryStorage
 from mochi_server.sessions.storage.base import SessionChanged, SessionStorage
 from mochi_server.sessions.storage.redis import RedisStorage
 from sessions_app.backends.database import DatabaseStorage
+from sessions_app.models import StoredSession
 from tests.support.databases import database_alias
 from tests.support.redis import needs_redis, running_redis
 
@@ -39,10 +40,8 @@ class Bench:
     """What a test can do to a storage and its processes."""
 
     has_leases: ClassVar[bool] = False
-    """Whether a claim outlives its process, and ends while it stands still."""
+    """Whether a claim outlives its process, ends while it stands still, and can be forgotten."""
     has_crashes: ClassVar[bool] = True
-    forgets: ClassVar[bool] = False
-    """Whether it may lose what it knew, and then takes the first one that renews for its holder."""
 
     async def process(self) -> SessionStorage:
         """Return the storage of a new process."""
@@ -121,10 +120,18 @@ class OfDatabase(Bench):
     async def expire_lock(self) -> None:
         await self._let_be_over("lock_until")
 
+    async def save(self) -> list[dict[str, Any]]:
+        return await self._any._threads.run(lambda: [*self._any._rows().values()])
+
+    async def load(self, saved: list[dict[str, Any]] | None) -> None:
+        rows = [StoredSession(**each) for each in saved or ()]
+        await self._any._threads.run(lambda: self._any._rows().delete())
+        stored = StoredSession.objects.using(self._alias)
+        await self._any._threads.run(lambda: stored.bulk_create(rows))
+
 
 class OfRedis(Bench):
     has_leases = True
-    forgets = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -216,12 +223,11 @@ class World:
             await process.storage.aclose()
 
     def may_write(self, process: Process) -> bool:
-        """Whether nobody has claimed the session since the process did."""
-        return process.turn is None or self.state.claimed_by in (process.turn, None)
+        """Whether the process has no claim, or the last one that the storage knows."""
+        return process.turn in (None, self.state.claimed_by)
 
-    def written(self, process: Process, content: bytes) -> None:
-        claimed_by = process.turn or self.state.claimed_by
-        self.state = replace(self.state, content=content, claimed_by=claimed_by)
+    def written(self, content: bytes) -> None:
+        self.state = replace(self.state, content=content)
 
     # What processes do
 
@@ -260,7 +266,7 @@ class World:
             write = self._edit(process.storage, text)
         if self.may_write(process):
             version = await write
-            self.written(process, text)
+            self.written(text)
             process.remembered = (text, version)
         else:
             with pytest.raises(StorageError):
@@ -292,7 +298,7 @@ class World:
                 await write
         else:
             process.remembered = (text, await write)
-            self.written(process, text)
+            self.written(text)
 
     async def edit_slowly(self, process: Process) -> None:
         """Edit for longer than a lock lasts, while the other process edits too."""
@@ -327,9 +333,8 @@ class World:
             return
         await self.bench.renew(process.storage)
         turn, state = process.turn, self.state
-        holders = (turn, None) if self.bench.forgets else (turn,)
-        if turn and state.claimed_by in holders and state.lease in (turn, None):
-            self.state = replace(state, claimed_by=turn, lease=turn)
+        if turn and state.claimed_by == turn and state.lease in (turn, None):
+            self.state = replace(state, lease=turn)
 
     async def kill(self, process: Process) -> None:
         if not self.bench.has_crashes:
@@ -344,12 +349,12 @@ class World:
 
     async def forget(self, _: Process) -> None:
         """Go on with an empty database."""
-        if self.bench.forgets:
+        if self.bench.has_leases:
             await self.bench.load(None)
             self.state = State()
 
     async def save(self, _: Process) -> None:
-        if self.bench.forgets:
+        if self.bench.has_leases:
             self.saved = (self.state, await self.bench.save())
 
     async def fail_over(self, _: Process) -> None:

@@ -63,12 +63,11 @@ local version, claim = state[1], state[3]
 if version and state[2] == ARGV[2] then return version end
 if ARGV[3] == 'new' and version then return 'exists' end
 if ARGV[3] ~= '' and ARGV[3] ~= 'new' and version ~= ARGV[3] then return 'changed' end
-if ARGV[4] ~= '' and claim and claim ~= ARGV[4] then return 'lost' end
+if ARGV[4] ~= '' and claim ~= ARGV[4] then return 'lost' end
 {_CHANGE}
 version = redis.call('GET', KEYS[4])
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call('HSET', KEYS[2], 'version', version, 'nonce', ARGV[2])
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], 'claim', ARGV[4]) end
 redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now)
 return version
 """
@@ -78,7 +77,7 @@ _DELETE = f"""
 if redis.call('GET', KEYS[5]) == ARGV[2] then return 'deleted' end
 local state = redis.call('HMGET', KEYS[2], 'version', 'claim')
 if not state[1] then return 'missing' end
-if ARGV[3] ~= '' and state[2] and state[2] ~= ARGV[3] then return 'lost' end
+if ARGV[3] ~= '' and state[2] ~= ARGV[3] then return 'lost' end
 redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('HDEL', KEYS[3], ARGV[1])
 {_CHANGE}
@@ -96,17 +95,14 @@ return redis.call('HGET', KEYS[2], 'version') or ''
 """
 
 # KEYS: pairs of lease and state. ARGV: milliseconds, a token for each pair.
-# Where Redis has lost who claimed last, it is the first one that renews or writes.
+# A session that its claim has deleted has no state any more.
 _RENEW = """
 local answers = {}
 for i = 1, #KEYS, 2 do
   local token = ARGV[1 + (i + 1) / 2]
   local last = redis.call('HGET', KEYS[i + 1], 'claim') or redis.call('GET', KEYS[i])
-  local is_ours = not last or last == token
-  if is_ours then
-    redis.call('SET', KEYS[i], token, 'PX', ARGV[1])
-    redis.call('HSET', KEYS[i + 1], 'claim', token)
-  end
+  local is_ours = last == token
+  if is_ours then redis.call('SET', KEYS[i], token, 'PX', ARGV[1]) end
   answers[#answers + 1] = is_ours and 1 or 0
 end
 return answers

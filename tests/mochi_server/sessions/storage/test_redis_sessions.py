@@ -82,20 +82,22 @@ async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expir
         pass
 
 
-async def test_of_two_who_believe_to_have_a_claim_the_first_that_writes_has_it(
+async def test_whose_claim_redis_has_forgotten_cannot_write(
     redis: Redis, storages: list[RedisStorage]
 ):
-    """Redis goes on with a copy that knows neither claim."""
-    late, quick = storages
-    await late.write("one", [b"first"])
-    async with late.claim("one"):
+    """Redis goes on with a copy that is behind; the session may be too."""
+    here, there = storages
+    await here.write("one", [b"first"])
+    async with here.claim("one"):
         await redis.command(f"DEL {CLAIM}")
-        async with quick.claim("one"):
-            await redis.command(f"DEL {CLAIM}")
-            await redis.command("HDEL mochi:sessions:state:one claim")
-            await quick.write("one", [b"second"])
-            with pytest.raises(StorageError, match="taken it over"):
-                await late.write("one", [b"late"])
+        await redis.command("HDEL mochi:sessions:state:one claim")
+        for write in (here.write("one", [b"second"]), here.delete("one")):
+            with pytest.raises(StorageError, match="forgotten the claim"):
+                await write
+        assert await here._renew() == ["one"]
+        async with there.claim("one"):
+            await there.write("one", [b"third"])
+    assert (await here.read("one"))[0] == b"third"
 
 
 async def test_claims_are_renewed_and_given_back(redis: Redis):
