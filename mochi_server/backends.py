@@ -104,6 +104,7 @@ def default_storages(settings: MochiServerSettings) -> Backends:
         options = {
             "url": settings.redis_url,
             "compress": settings.enable_conversation_compression,
+            "retention_days": settings.redis_session_retention_days,
         }
         return {
             alias: _backend("sessions.storage.redis.RedisStorage", name=name, **options)

@@ -290,6 +290,12 @@ class MochiServerSettings(BaseSettings):
         validation_alias=_aliases("ENABLE_CONVERSATION_COMPRESSION"),
         description="Write sessions in Redis with gzip.",
     )
+    redis_session_retention_days: float | None = Field(
+        default=None,
+        gt=0,
+        le=36_500,
+        description="Days after its last change when a session in Redis expires; unset: never.",
+    )
     max_import_mb: Megabytes = Field(
         default=100, description="Largest conversation of an import (10**6 bytes)."
     )

@@ -26,6 +26,8 @@ from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
 from .base import Entry, SessionChanged, check_session_id
 from .leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
 
+DAY_MS: Final = 86_400_000
+
 DELETED_SECONDS = 60
 """How long a deletion knows that it was its own."""
 
@@ -56,7 +58,8 @@ else
 end
 """
 
-# KEYS: content, state, versions, changes. ARGV: id, nonce, expected version, claim, content.
+# KEYS: content, state, versions, changes, ends.
+# ARGV: id, nonce, expected version, claim, milliseconds until it expires or 0, content.
 _WRITE = f"""
 local state = redis.call('HMGET', KEYS[2], 'version', 'nonce', 'claim')
 local version, claim = state[1], state[3]
@@ -66,13 +69,22 @@ if ARGV[3] ~= '' and ARGV[3] ~= 'new' and version ~= ARGV[3] then return 'change
 if ARGV[4] ~= '' and claim ~= ARGV[4] then return 'lost' end
 {_CHANGE}
 version = redis.call('GET', KEYS[4])
-redis.call('SET', KEYS[1], ARGV[5])
+redis.call('SET', KEYS[1], ARGV[6])
 redis.call('HSET', KEYS[2], 'version', version, 'nonce', ARGV[2])
 redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now)
+if ARGV[5] == '0' then
+  redis.call('PERSIST', KEYS[2])
+  redis.call('ZREM', KEYS[5], ARGV[1])
+else
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], ARGV[5])
+  redis.call('ZADD', KEYS[5], math.floor(now / 1000) + ARGV[5], ARGV[1])
+end
 return version
 """
 
-# KEYS: as before, and the mark of the deletion. ARGV: id, nonce, claim, seconds.
+# KEYS: content, state, versions, changes, the mark of the deletion.
+# ARGV: id, nonce, claim, seconds.
 _DELETE = f"""
 if redis.call('GET', KEYS[5]) == ARGV[2] then return 'deleted' end
 local state = redis.call('HMGET', KEYS[2], 'version', 'claim')
@@ -85,24 +97,63 @@ redis.call('SET', KEYS[5], ARGV[2], 'EX', ARGV[4])
 return 'deleted'
 """
 
-# KEYS: lease, state. ARGV: token, milliseconds, whether it is a claim.
-_TAKE = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return false end
-  if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'claim', ARGV[1]) end
+# Remove what has expired from the list; a lease may have put it off.
+# KEYS: ends, prefix of contents, versions, changes.
+_SWEEP = f"""
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local removed = 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do
+  local left = redis.call('PTTL', KEYS[2] .. id)
+  if left >= 0 then
+    redis.call('ZADD', KEYS[1], now + left + 1, id)
+  else
+    redis.call('ZREM', KEYS[1], id)
+    if left == -2 then removed = removed + redis.call('HDEL', KEYS[3], id) end
+  end
 end
-return redis.call('HGET', KEYS[2], 'version') or ''
+if removed > 0 then
+{_CHANGE}
+end
+return redis.call('GET', KEYS[4])
 """
 
-# KEYS: pairs of lease and state. ARGV: milliseconds, a token for each pair.
+# A session that is in use does not expire.
+_KEEP: Final = """
+local function keep(key, milliseconds)
+  local left = redis.call('PTTL', key)
+  if left >= 0 and left < tonumber(milliseconds) then
+    redis.call('PEXPIRE', key, milliseconds)
+  end
+end
+"""
+
+# KEYS: lease, content, state. ARGV: token, milliseconds, whether it is a claim.
+_TAKE = f"""
+{_KEEP}
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return false end
+  if ARGV[3] == '1' then redis.call('HSET', KEYS[3], 'claim', ARGV[1]) end
+end
+keep(KEYS[2], ARGV[2])
+keep(KEYS[3], ARGV[2])
+return redis.call('HGET', KEYS[3], 'version') or ''
+"""
+
+# KEYS: lease, content and state of each. ARGV: milliseconds, a token for each.
 # A session that its claim has deleted has no state any more.
-_RENEW = """
-local answers = {}
-for i = 1, #KEYS, 2 do
-  local token = ARGV[1 + (i + 1) / 2]
-  local last = redis.call('HGET', KEYS[i + 1], 'claim') or redis.call('GET', KEYS[i])
+_RENEW = f"""
+{_KEEP}
+local answers = {{}}
+for i = 1, #KEYS, 3 do
+  local token = ARGV[2 + #answers]
+  local last = redis.call('HGET', KEYS[i + 2], 'claim') or redis.call('GET', KEYS[i])
   local is_ours = last == token
-  if is_ours then redis.call('SET', KEYS[i], token, 'PX', ARGV[1]) end
+  if is_ours then
+    redis.call('SET', KEYS[i], token, 'PX', ARGV[1])
+    keep(KEYS[i + 1], ARGV[1])
+    keep(KEYS[i + 2], ARGV[1])
+  end
   answers[#answers + 1] = is_ours and 1 or 0
 end
 return answers
@@ -134,6 +185,7 @@ class RedisStorage(LeasedStorage):
         *,
         name: str = "sessions",
         compress: bool = False,
+        retention_days: float | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         """Connect when it is used.
@@ -142,16 +194,21 @@ class RedisStorage(LeasedStorage):
             url: Address of Redis.
             name: Begin of all keys, after ``mochi:``.
             compress: Whether contents are written with gzip; both are read.
+            retention_days: Days after its last change when a session expires; None: never.
             lease_seconds: Time after which the claims of a process that has died are free.
         """
         super().__init__(name, lease_seconds)
         self._redis = connect(url)
         self._compress = compress
+        self._retention_ms = 0 if retention_days is None else max(1, int(retention_days * DAY_MS))
         self._prefix = f"mochi:{name}:"
         self._versions = f"{self._prefix}versions"
         self._changes = f"{self._prefix}changes"
+        self._ends = f"{self._prefix}ends"
+        """When sessions expire, in milliseconds since 1970, where they do."""
         self._writing = self._redis.register_script(_WRITE)
         self._deleting = self._redis.register_script(_DELETE)
+        self._sweeping = self._redis.register_script(_SWEEP)
         self._taking = self._redis.register_script(_TAKE)
         self._renewing = self._redis.register_script(_RENEW)
         self._releasing = self._redis.register_script(_RELEASE)
@@ -224,11 +281,12 @@ class RedisStorage(LeasedStorage):
     async def _write(
         self, session_id: str, parts: Iterable[bytes], expected: str
     ) -> tuple[int, ...]:
-        keys, content = self._keys(session_id), b"".join(parts)
+        keys, content = (*self._keys(session_id), self._ends), b"".join(parts)
         if self._compress:
             content = await in_thread_if(len(content) > LARGE, gzip.compress, content, 6)
         claim = self._claims.get(session_id, "")
-        arguments = (session_id, secrets.token_hex(8), expected, claim, content)
+        nonce = secrets.token_hex(8)
+        arguments = (session_id, nonce, expected, claim, self._retention_ms, content)
         with _translate_errors():
             answer = await self._writing(keys, arguments)
         if answer == b"exists":
@@ -253,14 +311,16 @@ class RedisStorage(LeasedStorage):
 
     @override
     async def entries(self) -> list[Entry]:
+        await self.generation()
         with _translate_errors():
             versions = await self._redis.hgetall(self._versions)
         return await in_thread(_entries, versions)
 
     @override
     async def generation(self) -> object | None:
+        keys = (self._ends, f"{self._prefix}content:", self._versions, self._changes)
         with _translate_errors():
-            changes: bytes | None = await self._redis.get(self._changes)
+            changes: bytes | None = await self._sweeping(keys)
         return changes
 
     @override
@@ -272,7 +332,7 @@ class RedisStorage(LeasedStorage):
     async def _take(
         self, session_id: str, lease: Lease, token: str, seconds: float
     ) -> tuple[int, ...] | None:
-        keys = (self._key(session_id, lease), self._key(session_id, "state"))
+        keys = [self._key(session_id, kind) for kind in (lease, "content", "state")]
         arguments = (token, int(seconds * 1000), int(lease == "claim"))
         with _translate_errors():
             answer = await self._taking(keys, arguments)
@@ -292,7 +352,9 @@ class RedisStorage(LeasedStorage):
     async def _renew(self) -> Collection[str]:
         async with self._renewal.holding(self.name):
             claims = dict(self._claims)
-            keys = [self._key(each, kind) for each in claims for kind in ("claim", "state")]
+            keys = [
+                self._key(each, kind) for each in claims for kind in ("claim", "content", "state")
+            ]
             arguments = (int(self._lease_seconds * 1000), *claims.values())
             with _translate_errors():
                 answers = await self._renewing(keys, arguments)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
-from mochi_server.errors import SessionBusy, StorageError
+from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.catalogue.search import SessionSearch
 from mochi_server.sessions.storage.redis import RedisStorage
 from tests.support.redis import Redis, needs_redis, running_redis
 
 pytestmark = needs_redis
 
 CLAIM = "mochi:sessions:claim:one"
+DAY = 86_400
 
 
 @pytest.fixture
@@ -143,6 +146,63 @@ async def test_versions_do_not_come_again_after_redis_has_gone_back_in_time(redi
     seen = await storage.write("one", [b"lost"])
     await redis.command(f"SET mochi:sessions:changes {known}")  # as in a replica that was behind
     assert await storage.write("one", [b"other"]) != seen
+    await storage.aclose()
+
+
+async def until_gone(storage: RedisStorage, session_id: str) -> None:
+    with anyio.fail_after(30), suppress(SessionNotFound):
+        while await storage.version(session_id):  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.02)
+
+
+async def test_an_expired_session_is_gone_and_its_id_is_free(redis: Redis):
+    storage = RedisStorage(redis.url, retention_days=0.5 / DAY)
+    sessions = SessionManager(storage)
+    kept = await sessions.create("m", session_id="one", labels={"title": "Boats"})
+    search, seen = SessionSearch(sessions.catalogue), await storage.generation()
+    await until_gone(storage, "one")
+    assert (await sessions.list()).entries == []
+    assert (await search.search("boats", wait_seconds=None)).sessions == []
+    assert await storage.generation() != seen
+    assert await storage.entries() == []
+    for work in (sessions.get, storage.read, storage.delete, sessions.delete):
+        with pytest.raises(SessionNotFound):
+            await work("one")
+    assert await redis.keys() == ["mochi:sessions:changes"]
+    assert (await sessions.create("m", session_id=kept.session_id)).session_id == "one"
+    await sessions.aclose()
+
+
+async def test_time_until_a_session_expires_is_counted_from_its_last_change(redis: Redis):
+    async def left() -> list[int]:
+        keys = ("mochi:sessions:content:one", "mochi:sessions:state:one")
+        return [int((await redis.command(f"PTTL {key}")).strip(b":\r\n")) for key in keys]
+
+    storage, other = RedisStorage(redis.url, retention_days=1), RedisStorage(redis.url)
+    await storage.write("one", [b"x"])
+    before = min(await left())
+    with anyio.fail_after(30):
+        while max(await left()) >= before:  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.005)
+    await storage.write("one", [b"y"])
+    assert DAY * 1000 >= max(await left()) >= before
+    await other.write("one", [b"z"])
+    assert await left() == [-1, -1]
+    assert (await storage.read("one"))[0] == b"z"
+    await storage.aclose()
+    await other.aclose()
+
+
+async def test_a_session_does_not_expire_under_a_turn(redis: Redis):
+    storage = RedisStorage(redis.url, retention_days=0.5 / DAY, lease_seconds=3)
+    version = await storage.write("one", [b"x"])
+    async with storage.claim("one"):
+        for _ in range(4):
+            await redis.until_renewed(CLAIM, 3)
+        assert await storage.read("one") == (b"x", version)
+        assert [entry.session_id for entry in await storage.entries()] == ["one"]
+    await until_gone(storage, "one")
+    assert await storage.entries() == []
     await storage.aclose()
 
 
