@@ -14,6 +14,13 @@ POSTGRESQL: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+MYSQL: Final = {
+    "connect_timeout": 3,
+    # The driver lets no other thread break a connection that waits for an answer.
+    "read_timeout": 10,
+    "write_timeout": 10,
+    "init_command": "SET time_zone = '+00:00'",  # Django reads the times of the server's clock so
+}
 SQLITE: Final = {
     "timeout": 20,
     "transaction_mode": "IMMEDIATE",
@@ -29,6 +36,8 @@ def databases(url: str) -> dict[str, Any]:
     engine = str(database["ENGINE"])
     if engine.endswith("postgresql"):
         database["OPTIONS"] = {**POSTGRESQL, **database.get("OPTIONS", {})}
+    elif engine.endswith("mysql"):
+        database["OPTIONS"] = {**MYSQL, **database.get("OPTIONS", {})}
     elif engine.endswith("sqlite3"):
         database["OPTIONS"] = {**SQLITE, **database.get("OPTIONS", {})}
     return {"default": database}
