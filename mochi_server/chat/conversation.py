@@ -57,6 +57,8 @@ class Conversation:
     """The session as it was saved last; dropped when it is used or changed."""
     last_message_id: str | None
     """Id of the last message as it was saved last; what is stored follows from it."""
+    run_number: int
+    """Which one of the session's runs it is part of."""
     model: ChatModel
     run: Run
     """The run that it is part of, whose journal gets what is about to be stored."""
@@ -169,8 +171,9 @@ class Conversation:
         lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
 
         def change(session: ChatSession) -> None:
-            if not session.has_message(self.last_message_id):
-                reason = "the message before is gone; an earlier state may have been put back"
+            is_older = session.metadata.run_number < self.run_number
+            if is_older or not session.has_message(self.last_message_id):
+                reason = "what the turn has stored is gone; an earlier state may have been put back"
                 raise StorageError(session_id=self.session_id, reason=reason)
             session.extend(lines)
             self.requests.note_window(session)
@@ -280,6 +283,7 @@ class Conversations:
             session_id=session.session_id,
             session=session,
             last_message_id=session.last_message_id,
+            run_number=session.metadata.run_number,
             model=model,
             run=run,
             requests=RequestBuilder(

@@ -243,12 +243,17 @@ class SessionMetadata(BaseModel):
         run_id = run.get("id") if isinstance(run, dict) else None
         return run_id if isinstance(run_id, str) else None
 
+    @property
+    def run_number(self) -> int:
+        """Which one of the session's runs was begun last, from 1; 0: none."""
+        run = (self.model_extra or {}).get(RUN)
+        number = run.get("number") if isinstance(run, dict) else None
+        return number if isinstance(number, int) else 0
+
     def begin_run(self, run_id: str) -> int:
         """Note the session's present run, and return which one it is, from 1."""
         extra = self.model_extra if self.model_extra is not None else {}
-        before = extra.get(RUN)
-        number = before.get("number") if isinstance(before, dict) else None
-        number = number + 1 if isinstance(number, int) else 1
+        number = self.run_number + 1
         extra[RUN] = {"id": run_id, "number": number}
         return number
 

@@ -422,6 +422,26 @@ async def test_an_earlier_state_that_is_put_back_in_mid_turn_gets_no_answer_that
     assert text_of(await engine.turn(session)) == "Yes."
 
 
+@pytest.mark.parametrize("keep", [False, True])
+async def test_an_earlier_answer_that_is_put_back_in_mid_turn_gets_no_second_one(
+    engine: Bench, ollama: FakeOllama, keep: bool
+) -> None:
+    session = await engine.session()
+    ollama.reply(["Yes."])
+    await engine.turn(session)
+    before = engine.path(session).read_bytes()
+    reply = endless(ollama)
+    reader = (await engine.start(session, message=None, keep=keep)).reader()
+    await read_until(reader, "content_delta")
+    engine.path(session).write_bytes(before)
+    assert reply.gate is not None
+    reply.gate.set()
+    events = await read_all(reader)
+    assert kinds(events)[-2:] == ["error", "done"]
+    assert events[-2].payload()["code"] == "STORAGE_ERROR"
+    assert engine.path(session).read_bytes() == before
+
+
 async def test_a_folder_that_refuses_the_question_leaves_the_model_alone(
     engine: Bench, ollama: FakeOllama
 ) -> None:
