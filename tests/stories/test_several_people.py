@@ -204,6 +204,8 @@ async def test_without_the_right_to_tools_nobody_chooses_a_preset_that_has_some(
     assert code_of(await people("carol", "POST", "/api/v1/sessions", lax_model)) == forbidden
     simple = {**lax_model, "message": "Hi", "selected_tools": []}
     assert code_of(await people("carol", "POST", "/api/v1/chat", simple)) == forbidden
+    stored = {**lax_model, "input": "Hi", "tool_choice": "none"}
+    assert code_of(await people("carol", "POST", "/v1/responses", stored)) == forbidden
     assert (await people("carol", "PATCH", path, brief_model))[0] == 200
     assert (await people("carol", "POST", "/api/v1/sessions", brief_model))[0] == 201
 
@@ -228,6 +230,27 @@ async def test_without_the_right_to_tools_nobody_chooses_a_preset_that_has_some(
     assert (await people("root", "DELETE", "/api/v1/presets/brief"))[0] == 204
     path = f"/api/v1/sessions/{own}"
     assert (await people("carol", "PATCH", path, {"model": "qwen3:14b"}))[0] == 200
+
+
+@pytest.mark.parametrize("model", ["preset/lax", "preset/missing"])
+async def test_without_the_right_to_tools_nobody_imports_a_session_of_a_preset_that_has_some(
+    people: People, model: str
+) -> None:
+    lax = {"model": "qwen3:14b", "tools": ["write"], "policy": "never_confirm"}
+    assert (await people("root", "PUT", "/api/v1/presets/lax", lax))[0] in {200, 201}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    head = {"session_id": "one", "model": model, "format_version": "1.3"}
+    time = "2026-11-24T16:40:00Z"
+    file = {"metadata": {**head, "created_at": time, "updated_at": time}, "messages": messages}
+    other = {"messages": messages}
+    for query, body in [("", file), (f"?model={model}", other)]:
+        path = f"/api/v1/sessions/import{query}"
+        refused = await people("carol", "POST", path, body)
+        assert code_of(refused)[1] == "CANNOT_IMPORT"
+        assert "'tools'" in refused[1]["error"]["message"]
+        assert (await people("carol", "GET", "/api/v1/sessions"))[1]["sessions"] == []
+        status, result = await people("alice", "POST", path, body)
+        assert (status, len(result["imported"])) == (200, 1), result
 
 
 async def test_without_the_right_to_tools_nobody_decides(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ...core.caller import require
-from ...errors import JSONObject
+from ...errors import JSONObject, MochiError
 from ...protocol.completions import ModelInfo, ModelKind
 from ...protocol.embeddings import EmbeddingRequest, Embeddings
 from ...protocol.options import NO_OPTIONS, ModelOptions
@@ -124,6 +124,20 @@ class ModelResolver:
             model = await self._providers.first_model(tools=bool(setup.tools))
             setup = replace(setup, model=model)
         return setup
+
+    async def require_right(self, name: str) -> None:
+        """Make sure that the caller may make a session that has this model.
+
+        Raises:
+            Forbidden: it lacks the right ``tools``, and a preset or an agent has some, or cannot be
+                looked at now.
+        """
+        try:
+            setup = await self.resolve(name)
+        except MochiError:  # nobody knows what it will have
+            require("tools")
+        else:
+            setup.require_right()
 
     async def show_model(self, name: str) -> ModelInfo:
         """Return a model, a preset or an agent under the name that was asked for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.progress import Advance
-from ...errors import CannotImport, SessionExists, StorageError
+from ...errors import CannotImport, Forbidden, SessionExists, StorageError
 from ..attachments import AttachmentReader, AttachmentStore, attachments_of
 from ..manager import SessionManager
 from .conversation import Files, LeftOut, SourceConversation
@@ -33,6 +34,9 @@ class Importer:
     reader: AttachmentReader
     max_bytes: int
     """Size of the largest conversation."""
+    check_model: Callable[[str], Awaitable[None]] | None = None
+    """Called with the model of a new session: raises Forbidden if the caller may not make it.
+    None: all may be made."""
 
     async def run(
         self,
@@ -56,7 +60,9 @@ class Importer:
             OSError: The file cannot be read.
         """
         report = ImportReport()
-        writer = ConversationWriter(self.sessions, self.attachments, self.reader, model)
+        writer = ConversationWriter(
+            self.sessions, self.attachments, self.reader, model, check_model=self.check_model
+        )
         items = read_export(
             path, limit=self.max_bytes, max_file_bytes=self.reader.max_bytes, advance=advance
         )
@@ -83,7 +89,12 @@ class Importer:
                     report.add_left_out(item.left_out)
                 case SessionFile():
                     report.program = MOCHI
-                    done = await import_session_file(self.sessions, item.content, new_id=new_id)
+                    done = await import_session_file(
+                        self.sessions,
+                        item.content,
+                        new_id=new_id,
+                        check_model=self.check_model,
+                    )
                     report.sessions.append(done)
                     if done.outcome == "created":
                         report.add_left_out(await self._keep_files(done.session_id, item.files))
@@ -91,6 +102,8 @@ class Importer:
                     report.add_left_out(item)
         except (CannotImport, SessionExists) as error:
             report.add_problem(_placed(error, item))
+        except Forbidden as error:
+            report.add_problem(_placed(CannotImport(error.message), item))
 
     async def _keep_files(self, session_id: str, files: Files) -> LeftOut:
         """Keep the attachments of a session file, and return what is not there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -28,7 +29,11 @@ ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
 
 
 async def import_session_file(
-    sessions: SessionManager, content: bytes, *, new_id: bool = False
+    sessions: SessionManager,
+    content: bytes,
+    *,
+    new_id: bool = False,
+    check_model: Callable[[str], Awaitable[None]] | None = None,
 ) -> ImportedSession:
     """Store a session file as a session; nothing is ever overwritten.
 
@@ -41,6 +46,7 @@ async def import_session_file(
         sessions: Where to.
         content: The file.
         new_id: Give it another id than the one in the file.
+        check_model: Raises an error if no session with this model may be made.
 
     Raises:
         CannotImport: It is no session file.
@@ -53,6 +59,8 @@ async def import_session_file(
         metadata = read_metadata(head, str(head.get("session_id") or ""))
     except (NotASession, NotMetadata) as error:
         raise CannotImport(str(error)) from error
+    if check_model is not None:
+        await check_model(metadata.model)
     session_id, parts = metadata.session_id, [content]
     changed = _ask_always(head)
     if _set_owner(head) or changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -96,6 +96,8 @@ class ConversationWriter:
         attachments: AttachmentStore,
         reader: AttachmentReader,
         model: str | None = None,
+        *,
+        check_model: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """Begin with nothing.
 
@@ -104,9 +106,10 @@ class ConversationWriter:
             attachments: Of those sessions.
             reader: Decides which files can be attached.
             model: Of all new sessions; None: the one that the source names.
+            check_model: Raises an error if no session with this model may be made.
         """
         self._sessions, self._attachments, self._reader = sessions, attachments, reader
-        self._model = model
+        self._model, self._check_model = model, check_model
 
     async def store(self, conversation: SourceConversation) -> list[ImportedSession]:
         """Store a conversation: the branch that is shown, and the others as forks of it.
@@ -213,6 +216,9 @@ class ConversationWriter:
         last = next(filter(None, reversed([*replies])), None)
         created = conversation.created_at or _time_of(branch.messages[0])
         updated = conversation.updated_at or _time_of(branch.messages[-1])
+        model = self._model or conversation.model or last or UNKNOWN_MODEL
+        if self._check_model is not None:
+            await self._check_model(model)
 
         def prepare(session: ChatSession) -> None:
             session.metadata.created_at = created
@@ -222,7 +228,7 @@ class ConversationWriter:
 
         async def create() -> None:
             await self._sessions.create(
-                self._model or conversation.model or last or UNKNOWN_MODEL,
+                model,
                 session_id=session_id,
                 labels={
                     "title": " ".join(conversation.title.split())[:TITLE_CHARACTERS],
