@@ -218,7 +218,7 @@ async def patch_session(
         before = _setup_of(session, setups)
         apply_patch(session.metadata, payload)
         after = _setup_of(session, setups)
-        # Where another request has changed the model meanwhile, nothing is known of it.
+        # Nothing is known of a model that cannot be used now, or that another request has set.
         is_same = before is not None and after is not None and after.has_calls_of(before)
         if has_other_calls := may_change_calls and not is_same:
             require("tools")
@@ -233,15 +233,19 @@ async def patch_session(
 
 
 async def _setups(session_id: str, model: str | None) -> dict[str, ModelSetup]:
-    """Return what the model of a session, and the one that it gets, stand for, by their names."""
+    """Return what the model of a session, and the one that it gets, stand for, by their names.
+
+    Without one that stays and cannot be used now: nobody knows what it will have.
+    """
     runtime = get_runtime()
     stored = (await runtime.sessions.get(session_id)).metadata.model
     setups = {}
     for name in {stored, model or stored}:
         try:
             setups[name] = await runtime.models.resolve(name)
-        except MochiError:  # noqa: PERF203 - no turn can have it
-            setups[name] = ModelSetup(model=name)
+        except MochiError:  # noqa: PERF203 - there are two
+            if name != (model or stored):  # it is left, and no turn could have it
+                setups[name] = ModelSetup(model=name)
     return setups
 
 

@@ -225,6 +225,12 @@ async def test_without_the_right_to_tools_nobody_chooses_a_preset_that_has_some(
     path = f"/api/v1/sessions/{alice}"
     for each in (brief_model, lax_model):
         assert (await people("alice", "PATCH", path, each))[0] == 200
+    # Where a preset is gone, it may come back: what replaces its tools stays.
+    kept = await people.session("carol")
+    path = f"/api/v1/sessions/{kept}"
+    assert (await people("root", "PATCH", path, {**lax_model, **none}))[0] == 200
+    assert (await people("root", "DELETE", "/api/v1/presets/lax"))[0] == 204
+    assert code_of(await people("carol", "PATCH", path, {"tool_settings": None})) == forbidden
     # A preset that is gone can be left by everybody.
     own = await people.session("carol", **brief_model)
     assert (await people("root", "DELETE", "/api/v1/presets/brief"))[0] == 204
