@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,25 @@ async def until_ready(server: Server) -> None:
     with anyio.fail_after(SECONDS):
         while (await server.get("/health/ready"))[0] != 200:  # noqa: ASYNC110 - of another one
             await anyio.sleep(0.1)
+
+
+async def turn_with_fault(
+    server: Server, session_id: str, gate: asyncio.Event, fault: Callable[[], Awaitable[None]]
+) -> tuple[list[str], list[str]]:
+    """Send a message, and let something happen in mid-reply, before the gate is open.
+
+    Returns the names of the events, and the codes of errors.
+    """
+    kinds: list[str] = []
+    errors: list[str] = []
+    async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
+        kinds.append(event.event)
+        if event.event == "error":
+            errors.append(event.data["code"])
+        if event.event == "content_delta" and not gate.is_set():
+            await fault()
+            gate.set()
+    return kinds, errors
 
 
 async def until_listed(server: Server, session_id: str) -> None:
@@ -102,15 +121,7 @@ async def test_a_turn_whose_database_goes_away_ends_with_an_error_and_keeps_what
     ollama.reply([f"{number} " for number in range(100)], gate=gate, pause_after=5)
     async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
         session_id = await server.new_session()
-        kinds: list[str] = []
-        errors: list[str] = []
-        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
-            kinds.append(event.event)
-            if event.event == "error":
-                errors.append(event.data["code"])
-            if event.event == "content_delta" and not gate.is_set():
-                await database.stop()
-                gate.set()
+        kinds, errors = await turn_with_fault(server, session_id, gate, database.stop)
         assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
         await database.start()
         await until_ready(server)
@@ -128,13 +139,13 @@ async def test_a_turn_goes_on_through_a_restart_of_its_database(
     ollama.reply([f"{number} " for number in range(100)], gate=gate, pause_after=5)
     async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
         session_id = await server.new_session()
-        kinds: list[str] = []
-        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
-            if event.event == "content_delta" and not gate.is_set():
-                await database.stop()
-                gate.set()
-                await database.start()
-            kinds.append(event.event)
+
+        async def restart() -> None:
+            await database.stop()
+            gate.set()
+            await database.start()
+
+        kinds, _ = await turn_with_fault(server, session_id, gate, restart)
         assert "error" not in kinds
         assert kinds[-1] == "done"
         _, session = await server.get(f"/sessions/{session_id}")
@@ -152,19 +163,15 @@ async def test_a_backup_restored_in_mid_turn_gets_no_answer_without_its_question
     ):
         session_id = await server.new_session()
         await connection.execute("CREATE TABLE backup AS SELECT * FROM sessions_app_storedsession")
-        kinds: list[str] = []
-        errors: list[str] = []
-        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
-            kinds.append(event.event)
-            if event.event == "error":
-                errors.append(event.data["code"])
-            if event.event == "content_delta" and not gate.is_set():
-                async with connection.transaction():
-                    await connection.execute("DELETE FROM sessions_app_storedsession")
-                    await connection.execute(
-                        "INSERT INTO sessions_app_storedsession SELECT * FROM backup"
-                    )
-                gate.set()
+
+        async def restore() -> None:
+            async with connection.transaction():
+                await connection.execute("DELETE FROM sessions_app_storedsession")
+                await connection.execute(
+                    "INSERT INTO sessions_app_storedsession SELECT * FROM backup"
+                )
+
+        kinds, errors = await turn_with_fault(server, session_id, gate, restore)
         assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
         _, session = await server.get(f"/sessions/{session_id}")
         assert session["messages"] == []
