@@ -90,7 +90,7 @@ async def _create_if_absent(
     runtime.runs.check_open()
     try:
         await runtime.models.show_model(model)
-        (await runtime.models.resolve(model)).require_right()
+        (await runtime.models.resolve(model)).require_right_to_tools()
     except ProviderError as error:
         log_failure(session_id, new_run_id(), model, error)
         raise

@@ -150,10 +150,10 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
     tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
-    ModelSetup(model="").with_calls(tools, agents).require_right()
+    ModelSetup(model="").with_calls(tools, agents).require_right_to_tools()
     await runtime.models.show_model(payload.model)
     setup = await runtime.models.resolve(payload.model)
-    setup.with_calls(tools, agents).require_right()
+    setup.with_calls(tools, agents).require_right_to_tools()
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
         payload.model,
@@ -219,7 +219,7 @@ async def patch_session(
         apply_patch(session.metadata, payload)
         after = _setup_of(session, setups)
         # Nothing is known of a model that cannot be used now, or that another request has set.
-        is_same = before is not None and after is not None and after.has_calls_of(before)
+        is_same = before is not None and after is not None and after.has_same_calls_as(before)
         if has_other_calls := may_change_calls and not is_same:
             require("tools")
     if has_other_calls:

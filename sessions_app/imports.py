@@ -113,7 +113,7 @@ async def import_sessions(
         attachments=runtime.attachments,
         reader=runtime.attachment_reader,
         max_bytes=int(runtime.settings.max_import_mb * 1_000_000),
-        check_model=runtime.models.require_right,
+        check_model=runtime.models.require_right_to_tools,
     )
     with NamedTemporaryFile(prefix="mochi-import-") as file:
         await in_thread(copyfileobj, request, file)

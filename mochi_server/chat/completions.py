@@ -213,7 +213,7 @@ class CompletionService:
         return turn
 
     async def _open_new(self, request: CompletionRequest, session_id: str | None) -> Turn:
-        (await self.chat.models.resolve(request.model)).require_right()
+        (await self.chat.models.resolve(request.model)).require_right_to_tools()
         async with AsyncExitStack() as stack:
             turn = await _open(self.chat, request, stack, _delete_unused, session_id)
             stack.pop_all()

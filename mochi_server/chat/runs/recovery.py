@@ -134,7 +134,7 @@ class RunRecovery:
         last: list[Event] = [] if error is None else [ErrorEvent.of(error)]
         last.append(Done(session_id=head.session_id))
         code = None if error is None else error.code
-        _add(writer, progress, last)
+        _add_events(writer, progress, last)
         writer.note("end", state=ending.state, code=code, message_id=message_id)
         logger.info("Run %s: session=%s run=%s", ending.state, head.session_id, head.run_id)
         for observer in self.observers:
@@ -177,10 +177,10 @@ def _announce(
         and each.confirmation.agent_call_id in {None, *progress.agents}
     ]
     if events:
-        _add(writer, progress, events)
+        _add_events(writer, progress, events)
 
 
-def _add(writer: RunWriter, progress: RunProgress, events: Sequence[Event]) -> None:
+def _add_events(writer: RunWriter, progress: RunProgress, events: Sequence[Event]) -> None:
     """Add events behind those that readers of the dead process may have."""
     head = progress.head
     if progress.next_event == head.first_event:  # it died before it had said anything

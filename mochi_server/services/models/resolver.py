@@ -45,28 +45,28 @@ class ModelSetup:
         return replace(setup, options=self.options.with_changes(metadata.options))
 
     def with_calls(self, tools: ToolSettings | None, agents: AgentSettings | None) -> ModelSetup:
-        """Return the setup with tools and agents of a session; None: as it is."""
+        """Return the setup with other settings of tools and of agents; None: those that it has."""
         return replace(
             self,
             tool_settings=self.tool_settings if tools is None else tools,
             agent_settings=self.agent_settings if agents is None else agents,
         )
 
-    def has_calls_of(self, other: ModelSetup) -> bool:
-        """Return whether the model may call the same with both, with the same policy."""
+    def has_same_calls_as(self, other: ModelSetup) -> bool:
+        """Return whether the model may call the same tools and agents, with the same policy."""
         return self._calls() == other._calls()
 
     def _calls(self) -> tuple[ToolSettings, AgentSettings, set[str]]:
         tools, agents = self.tool_settings, self.agent_settings
         return tools or ToolSettings(), agents or AgentSettings(), {*self.tools}
 
-    def require_right(self) -> None:
-        """Make sure that the caller may give a session such calls.
+    def require_right_to_tools(self) -> None:
+        """Make sure that the caller may give a session these tools and agents.
 
         Raises:
             Forbidden: there are some, and it lacks the right ``tools``.
         """
-        if not self.has_calls_of(ModelSetup(model=self.model)):
+        if not self.has_same_calls_as(ModelSetup(model=self.model)):
             require("tools")
 
     def system_message(self, own: JSONObject | None) -> JSONObject | None:
@@ -125,7 +125,7 @@ class ModelResolver:
             setup = replace(setup, model=model)
         return setup
 
-    async def require_right(self, name: str) -> None:
+    async def require_right_to_tools(self, name: str) -> None:
         """Make sure that the caller may make a session that has this model.
 
         Raises:
@@ -137,7 +137,7 @@ class ModelResolver:
         except MochiError:  # nobody knows what it will have
             require("tools")
         else:
-            setup.require_right()
+            setup.require_right_to_tools()
 
     async def show_model(self, name: str) -> ModelInfo:
         """Return a model, a preset or an agent under the name that was asked for.

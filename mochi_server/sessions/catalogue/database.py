@@ -324,8 +324,11 @@ def _is_unused(path: Path) -> bool:
     """Return whether nobody has the file open: only then SQLite can do without its log."""
     name = f"{path.absolute().as_uri()}?mode=rw"
     try:
-        with closing(sqlite3.connect(name, timeout=0, isolation_level=None, uri=True)) as it:
-            return bool(it.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",))
+        with closing(
+            sqlite3.connect(name, timeout=0, isolation_level=None, uri=True)
+        ) as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            return bool(mode == "delete")
     except sqlite3.OperationalError:
         return False
     except sqlite3.DatabaseError:  # it is no database any more
