@@ -9,9 +9,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 from django.core.exceptions import ImproperlyConfigured
@@ -95,18 +95,15 @@ class DatabaseThreads:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(MAX_CONNECTIONS, "mochi-database")
         used: list[BaseDatabaseWrapper] = []
-        loop = asyncio.get_running_loop()
+        job = self._executor.submit(self._do, work, used)
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                return await loop.run_in_executor(self._executor, self._do, work, used)
+                return await asyncio.wrap_future(job)
         except TimeoutError as error:
-            _break_all(used)
+            _give_up(job, used, after=0)
             raise TimeoutError(f"it has not answered for {ANSWER_SECONDS:g} seconds") from error
         except asyncio.CancelledError:
-            if used:  # the end of the process waits for its threads
-                patience = threading.Timer(CANCELLED_SECONDS, _break_all, [used])
-                patience.daemon = True
-                patience.start()
+            _give_up(job, used, after=CANCELLED_SECONDS)
             raise
 
     def _do(self, work: Callable[[], T], used: list[BaseDatabaseWrapper]) -> T:
@@ -156,13 +153,22 @@ class DatabaseThreads:
                 connection.close()
 
 
-def _break_all(used: list[BaseDatabaseWrapper]) -> None:
-    """Break connections over a socket, so that threads that wait for an answer get an error.
+def _give_up(job: Future[Any], used: list[BaseDatabaseWrapper], *, after: float) -> None:
+    """Let the thread of the job get an error, if it has no answer after so many seconds.
 
-    Else they would wait for as long as the database takes. ``used`` is empty after the work.
+    Else it would wait for as long as the database takes, and the end of the process for it.
+    ``used`` has the connection while the job runs; one that is only being made has no socket yet.
     """
-    for connection in [*used]:
-        _break(connection)
+
+    def break_until_done() -> None:
+        seconds = after
+        while not wait([job], timeout=seconds).done:
+            for connection in [*used]:
+                _break(connection)
+            seconds = _PAUSE
+
+    if not job.done():
+        threading.Thread(target=break_until_done, name="mochi-database-break", daemon=True).start()
 
 
 def _break(connection: BaseDatabaseWrapper) -> None:

@@ -306,6 +306,26 @@ async def test_a_database_that_hangs_is_given_up_and_leaves_no_thread_behind(
     assert (await storage.read("one"))[0] == b"x"
 
 
+async def test_work_that_was_given_up_while_it_connected_is_broken_too(
+    server: PostgreSQL, storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+):
+    def sleep_long() -> None:
+        with django_connections[storage._alias].cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    await storage.write("one", [b"x"])
+    await storage.aclose()
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
+    server.hang()
+    with pytest.raises(StorageError, match="has not answered"):
+        await storage._threads.run(sleep_long)
+    server.resume()
+    monkeypatch.undo()
+    with anyio.fail_after(30):
+        await storage.aclose()
+    assert (await storage.read("one"))[0] == b"x"
+
+
 async def test_a_database_that_was_emptied_gets_its_tables_again(
     server: PostgreSQL, storage: DatabaseStorage
 ):
