@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mochi_server.app import DATABASE_STORAGE
 from mochi_server.core.aio import in_daemon_thread
+from mochi_server.core.outages import first_line
 from mochi_server.core.single_flight import CachedResult
 from mochi_server.doctor.findings import Check, Finding, error, note, ok, warning
 from mochi_server.doctor.run import DoctorReport, diagnose
@@ -84,7 +85,6 @@ async def check_database(_: Runtime) -> list[Finding]:
 def _database_finding() -> Finding:
     from django.db import Error, connection  # noqa: PLC0415 - most have no database
 
-    from sessions_app.backends.connections import first_line  # noqa: PLC0415
     from sessions_app.backends.migrating import unapplied_migrations  # noqa: PLC0415
 
     place = place_of_database(connection.settings_dict)

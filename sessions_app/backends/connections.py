@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -19,11 +18,9 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from mochi_server.core.aio import in_daemon_thread
-from mochi_server.errors import StorageError
+from mochi_server.core.outages import OutageRetry
 
 from .migrating import apply_migrations, unapplied_migrations
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -35,10 +32,11 @@ ANSWER_SECONDS = 10.0
 CANCELLED_SECONDS = 2.0
 """Longest wait for the answer to work that was cancelled."""
 
-OUTAGE_SECONDS = 3.0
-"""Time after a first failure for which work is repeated: a restart may take as long."""
+BROKEN: Final = (OperationalError, InterfaceError)
+"""Errors after which a connection is replaced by a new one."""
 
 _PAUSE: Final = 0.2
+"""Seconds between attempts to break a connection that is only being made."""
 
 
 class DatabaseThreads:
@@ -56,8 +54,11 @@ class DatabaseThreads:
         """By the id of their thread."""
         self._preparing = threading.Lock()
         self._is_prepared = False
-        self._failed_at: float | None = None
-        """When the first of the failures was since which nothing has succeeded."""
+        self._outage = OutageRetry(
+            "The database of the sessions",
+            (DatabaseError, InterfaceError, ImproperlyConfigured, TimeoutError),
+            transient=BROKEN,
+        )
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread; it may be done twice if an answer is lost.
@@ -65,31 +66,7 @@ class DatabaseThreads:
         Raises:
             StorageError: the database cannot be used, or has no tables for it.
         """
-        while True:
-            try:
-                result = await self._attempt(work)
-            except (OperationalError, InterfaceError) as error:
-                self._note_failure(error)
-                if self._outage_seconds() > OUTAGE_SECONDS:
-                    raise _error_of(error) from error
-            except (DatabaseError, ImproperlyConfigured, TimeoutError) as error:
-                self._note_failure(error)
-                raise _error_of(error) from error
-            else:
-                if self._failed_at is not None:
-                    self._failed_at = None
-                    logger.warning("The database of the sessions answers again.")
-                return result
-            await anyio.sleep(_PAUSE)
-
-    def _note_failure(self, error: Exception) -> None:
-        self._is_prepared = False
-        if self._failed_at is None:
-            self._failed_at = time.monotonic()
-            logger.warning("The database of the sessions cannot be used: %s", first_line(error))
-
-    def _outage_seconds(self) -> float:
-        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+        return await self._outage.run(partial(self._attempt, work))
 
     async def _attempt(self, work: Callable[[], T]) -> T:
         if self._executor is None:
@@ -112,9 +89,11 @@ class DatabaseThreads:
         try:
             self._prepare(connection)
             return work()
-        except (OperationalError, InterfaceError):
-            with suppress(DatabaseError):
-                connection.close()
+        except (DatabaseError, InterfaceError) as error:
+            self._is_prepared = False
+            if isinstance(error, BROKEN):
+                with suppress(DatabaseError):
+                    connection.close()
             raise
         finally:
             used.clear()
@@ -177,13 +156,3 @@ def _break(connection: BaseDatabaseWrapper) -> None:
         if get_descriptor is not None:
             with socket.socket(fileno=os.dup(get_descriptor())) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
-
-
-def first_line(error: BaseException) -> str:
-    """Return what is wrong; drivers add lines with advice."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _error_of(error: Exception) -> StorageError:
-    text = f"The database, which has the sessions, cannot be used: {first_line(error)}"
-    return StorageError(text)

@@ -13,14 +13,16 @@ from __future__ import annotations
 import gzip
 import secrets
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
-from redis.exceptions import RedisError
+from redis import exceptions
 from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_if
+from ...core.outages import OutageRetry
 from ...core.redis import connect
 from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
 from .base import Entry, SessionChanged, check_session_id
@@ -168,14 +170,6 @@ end
 """
 
 
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except RedisError as error:
-        raise StorageError(f"Redis, which has the sessions, cannot be used: {error}") from error
-
-
 class RedisStorage(LeasedStorage):
     """Sessions in Redis, which keeps what it has as it is set up to."""
 
@@ -199,6 +193,11 @@ class RedisStorage(LeasedStorage):
         """
         super().__init__(name, lease_seconds)
         self._redis = connect(url)
+        self._outage = OutageRetry(
+            "The Redis of the sessions",
+            (exceptions.RedisError,),
+            transient=(exceptions.ConnectionError,),
+        )
         self._compress = compress
         self._retention_ms = 0 if retention_days is None else max(1, int(retention_days * DAY_MS))
         self._prefix = f"mochi:{name}:"
@@ -224,21 +223,24 @@ class RedisStorage(LeasedStorage):
 
     @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        with _translate_errors():
-            pipeline = self._redis.pipeline(transaction=True)
-            pipeline.get(self._key(session_id))
-            pipeline.hget(self._key(session_id, "state"), "version")
-            content, version = await pipeline.execute()
+        content, version = await self._outage.run(partial(self._read, session_id))
         if content is None or version is None:
             raise SessionNotFound(session_id=session_id)
         if content.startswith(GZIP):
             content = await in_thread_if(len(content) > LARGE, _unpack, session_id, content)
         return content, (int(version),)
 
+    async def _read(self, session_id: str) -> tuple[bytes | None, bytes | None]:
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.get(self._key(session_id))
+        pipeline.hget(self._key(session_id, "state"), "version")
+        content, version = await pipeline.execute()
+        return content, version
+
     @override
     async def version(self, session_id: str) -> tuple[int, ...]:
-        with _translate_errors():
-            version = await self._redis.hget(self._key(session_id, "state"), "version")
+        key = self._key(session_id, "state")
+        version = await self._outage.run(lambda: self._redis.hget(key, "version"))
         if version is None:
             raise SessionNotFound(session_id=session_id)
         return (int(version),)
@@ -255,14 +257,18 @@ class RedisStorage(LeasedStorage):
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), BATCH):
             some = session_ids[start : start + BATCH]
-            with _translate_errors():
-                pipeline = self._redis.pipeline(transaction=False)
-                for each in some:
-                    pipeline.getrange(self._key(each), 0, size + PACKING - 1)
-                    pipeline.exists(self._key(each))
-                found = await pipeline.execute()
+            found = await self._outage.run(partial(self._read_begins, some, size))
             heads += await in_thread(_heads, some, found, size)
         return heads
+
+    async def _read_begins(self, session_ids: Sequence[str], size: int) -> list[Any]:
+        """Return the begin of each content, and whether there is one."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for each in session_ids:
+            pipeline.getrange(self._key(each), 0, size + PACKING - 1)
+            pipeline.exists(self._key(each))
+        found: list[Any] = await pipeline.execute()
+        return found
 
     @override
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -287,8 +293,7 @@ class RedisStorage(LeasedStorage):
         claim = self._claims.get(session_id, "")
         nonce = secrets.token_hex(8)
         arguments = (session_id, nonce, expected, claim, self._retention_ms, content)
-        with _translate_errors():
-            answer = await self._writing(keys, arguments)
+        answer = await self._outage.run(lambda: self._writing(keys, arguments))
         if answer == b"exists":
             raise SessionExists(session_id=session_id)
         if answer == b"changed":
@@ -302,8 +307,7 @@ class RedisStorage(LeasedStorage):
         keys = (*self._keys(session_id), self._key(session_id, "deleted"))
         claim = self._claims.get(session_id, "")
         arguments = (session_id, secrets.token_hex(8), claim, DELETED_SECONDS)
-        with _translate_errors():
-            answer = await self._deleting(keys, arguments)
+        answer = await self._outage.run(lambda: self._deleting(keys, arguments))
         if answer == b"missing":
             raise SessionNotFound(session_id=session_id)
         if answer == b"lost":
@@ -312,15 +316,13 @@ class RedisStorage(LeasedStorage):
     @override
     async def entries(self) -> list[Entry]:
         await self.generation()
-        with _translate_errors():
-            versions = await self._redis.hgetall(self._versions)
+        versions = await self._outage.run(lambda: self._redis.hgetall(self._versions))
         return await in_thread(_entries, versions)
 
     @override
     async def generation(self) -> object | None:
         keys = (self._ends, f"{self._prefix}content:", self._versions, self._changes)
-        with _translate_errors():
-            changes: bytes | None = await self._sweeping(keys)
+        changes: bytes | None = await self._outage.run(lambda: self._sweeping(keys))
         return changes
 
     @override
@@ -334,8 +336,7 @@ class RedisStorage(LeasedStorage):
     ) -> tuple[int, ...] | None:
         keys = [self._key(session_id, kind) for kind in (lease, "content", "state")]
         arguments = (token, int(seconds * 1000), int(lease == "claim"))
-        with _translate_errors():
-            answer = await self._taking(keys, arguments)
+        answer = await self._outage.run(lambda: self._taking(keys, arguments))
         if answer is None:
             return None
         return (int(answer),) if answer else ()
@@ -345,8 +346,7 @@ class RedisStorage(LeasedStorage):
         keys = (self._key(session_id, lease), self._key(session_id, "state"))
         renewal = self._renewal.holding(self.name) if lease == "claim" else nullcontext()
         async with renewal:
-            with _translate_errors():
-                await self._releasing(keys, (token,))
+            await self._outage.run(lambda: self._releasing(keys, (token,)))
 
     @override
     async def _renew(self) -> Collection[str]:
@@ -356,8 +356,7 @@ class RedisStorage(LeasedStorage):
                 self._key(each, kind) for each in claims for kind in ("claim", "content", "state")
             ]
             arguments = (int(self._lease_seconds * 1000), *claims.values())
-            with _translate_errors():
-                answers = await self._renewing(keys, arguments)
+            answers = await self._outage.run(lambda: self._renewing(keys, arguments))
         return [each for each, is_ours in zip(claims, answers, strict=True) if not is_ours]
 
 
@@ -377,7 +376,7 @@ def _heads(
     found: Sequence[Any],
     size: int,
 ) -> list[bytes | MochiError]:
-    """Return the heads; ``found`` has the begin of each content, and whether there is one."""
+    """Return the heads, from what ``_read_begins`` has found."""
     pairs = zip(session_ids, found[::2], found[1::2], strict=True)
     return [
         _head(each, begin, size) if exists else SessionNotFound(session_id=each)

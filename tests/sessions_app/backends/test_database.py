@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from model_bakery import baker
 from pytest_django import DjangoDbBlocker
 
+from mochi_server.core import outages
 from mochi_server.core.aio import in_thread
 from mochi_server.errors import SessionBusy, StorageError
 from mochi_server.sessions import SessionManager
@@ -250,7 +251,7 @@ async def storage(
 async def test_a_restart_of_the_database_is_not_noticed(
     server: PostgreSQL, storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(connections, "OUTAGE_SECONDS", 30.0)  # a busy machine
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 30.0)  # a busy machine
     sessions = SessionManager(storage)
     kept = await sessions.create("m")
     await server.stop()

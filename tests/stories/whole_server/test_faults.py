@@ -11,11 +11,14 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_server.testing import call, instructions, text
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
+from tests.support.mcp import until
 from tests.support.redis import PERSISTENT, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
+from tests.support.tools import write_tools
 
 MODEL = "test/any"
 SECONDS = 60
@@ -143,6 +146,53 @@ async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(tmp_path: Pat
         assert question["role"] == "user"
         assert answer["content"] == reader.text
         assert (await server.get("/health/ready"))[0] == 200
+        assert "Traceback" not in server.log
+
+
+WAITING_TOOL = '''
+import time
+from pathlib import Path
+
+
+def wait(folder: str) -> str:
+    """Wait until somebody lets it go.
+
+    Args:
+        folder: Where it says that it waits, and is let go.
+    """
+    Path(folder, "waits").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    return "done"
+
+
+__all__ = ["wait"]
+'''
+
+
+@needs_redis
+async def test_a_turn_stores_its_result_through_a_restart_of_redis(tmp_path: Path) -> None:
+    write_tools(tmp_path / "tools", init=WAITING_TOOL)
+    async with (
+        running_redis(tmp_path, *PERSISTENT) as redis,
+        running_server(data_dir=tmp_path, session_storage="redis", redis_url=redis.url) as server,
+    ):
+        settings = {"tools": ["wait"], "execution_policy": "never_confirm"}
+        session_id = await server.new_session(MODEL, tool_settings=settings)
+        reader = RunReader(session_id)
+        message = instructions(call("wait", folder=str(tmp_path)), then=[[text(exactly="Well.")]])
+        reading = asyncio.ensure_future(reader.send(server, message))
+        await until((tmp_path / "waits").exists)
+        await redis.stop()
+        (tmp_path / "go").touch()
+        await server.saw("The Redis of the sessions cannot be used: ")
+        await redis.start()
+        with anyio.fail_after(SECONDS):
+            await reading
+        assert reader.kinds[-2:] == ["message_complete", "done"]
+        stored = await messages(server, session_id)
+        assert [each["role"] for each in stored] == ["user", "assistant", "tool", "assistant"]
+        assert (stored[2]["content"], stored[3]["content"]) == ("done", "Well.")
         assert "Traceback" not in server.log
 
 

@@ -205,7 +205,7 @@ async def test_the_doctor_names_a_missing_driver_and_looks_for_no_database(tmp_p
     ended = await run_command("doctor", cwd=tmp_path, env=variables)
     assert ended.code == 1
     assert "the package mysqlclient is missing" in ended.out
-    assert "The database " not in ended.out.replace("The database, which", "")
+    assert "The database " not in ended.out.replace("The database of the sessions", "")
 
 
 async def test_sessions_are_copied_into_the_database_and_compared(

@@ -1,0 +1,80 @@
+"""Waiting for a server that is away, for as long as a restart of it may take."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+
+from ..errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OUTAGE_SECONDS = 3.0
+"""Time after a first failure for which work is repeated."""
+
+_PAUSE: Final = 0.2
+
+Errors = tuple[type[Exception], ...]
+
+
+class OutageRetry:
+    """Repeats what a server that has just gone away could not do.
+
+    While it stays away everything fails at once.
+    """
+
+    def __init__(self, server: str, errors: Errors, *, transient: Errors) -> None:
+        """Wait for nothing yet.
+
+        Args:
+            server: What it is called in messages, such as "The Redis of the sessions".
+            errors: What an attempt may raise.
+            transient: Those of them that a restart of the server is the reason for.
+        """
+        self._server = server
+        self._errors = errors
+        self._transient = transient
+        self._failed_at: float | None = None
+        """When the first of the failures was since which nothing has succeeded."""
+
+    async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Attempt something; it may be done twice if an answer is lost.
+
+        Raises:
+            StorageError: the server cannot be used.
+        """
+        while True:
+            try:
+                result = await attempt()
+            except self._errors as error:
+                self._note_failure(error)
+                if not isinstance(error, self._transient) or self._seconds() > OUTAGE_SECONDS:
+                    raise StorageError(self._text(error)) from error
+            else:
+                if self._failed_at is not None:
+                    self._failed_at = None
+                    logger.warning("%s answers again.", self._server)
+                return result
+            await anyio.sleep(_PAUSE)
+
+    def _note_failure(self, error: Exception) -> None:
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+            logger.warning(self._text(error))
+
+    def _seconds(self) -> float:
+        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+
+    def _text(self, error: Exception) -> str:
+        return f"{self._server} cannot be used: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return what is wrong; drivers add lines with advice."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
