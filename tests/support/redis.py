@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -28,12 +29,22 @@ _END_OF_LEASE = (
 """Milliseconds of the clock; 0 if there is none. Redis 6 has no command for it."""
 
 
+_given: set[int] = set()
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
+
+
 def free_port() -> int:
-    """One that the system gives to nobody by itself, so that it is free again after a stop."""
+    """One that nobody else is given in this run of the tests, so that it is free after a stop, too.
+
+    Nor does the system give it to anybody by itself.
+    """
     chance = random.SystemRandom()  # the other one begins anew, the same in each worker
     while True:
-        port = chance.randrange(15_000, 32_000)
+        port = chance.randrange(15_000 + 2_000 * _WORKER, 17_000 + 2_000 * _WORKER)
+        if port in _given:
+            continue
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            _given.add(port)
             return port
 
 
