@@ -127,6 +127,9 @@ class CatalogueDatabase:
         self._connection: sqlite3.Connection | None = None
         self._inodes: list[int] = []
 
+    def _is_gone(self) -> bool:
+        return self.path is not None and _inode_of(self.path) < 0
+
     def exists(self) -> bool:
         return self._connection is not None if self.path is None else _inode_of(self.path) >= 0
 
@@ -142,6 +145,7 @@ class CatalogueDatabase:
         """Open the file; make a new and empty one if it is not usable.
 
         Raises:
+            RebuildNeeded: another process has deleted it meanwhile.
             TemporarilyUnavailable: it cannot be made; the text says why.
         """
         if self.is_usable():
@@ -152,16 +156,18 @@ class CatalogueDatabase:
             if self.path is not None:
                 _make_empty(self.path)
             connection = self._connect()
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                schema = _SCHEMA + _TEXT_SCHEMA if has_full_text() else _SCHEMA
+                connection.executescript(f"BEGIN;{schema}COMMIT;")
+            except BaseException:
+                connection.close()
+                raise
         except OSError as error:
             raise TemporarilyUnavailable(error.strerror or str(error)) from error
         except sqlite3.Error as error:
-            raise TemporarilyUnavailable(str(error)) from error
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            schema = _SCHEMA + _TEXT_SCHEMA if has_full_text() else _SCHEMA
-            connection.executescript(f"BEGIN;{schema}COMMIT;")
-        except sqlite3.Error as error:
-            connection.close()
+            if self._is_gone():
+                raise RebuildNeeded("it was deleted") from error
             raise TemporarilyUnavailable(str(error)) from error
         self._keep(connection)
 
@@ -239,10 +245,10 @@ class CatalogueDatabase:
                 self._delete()
             raise meaning from error
 
-    @staticmethod
-    def _meaning(error: Exception) -> Exception:
+    def _meaning(self, error: Exception) -> Exception:
         text = str(error)
-        if isinstance(error, sqlite3.OperationalError) and any(each in text for each in _TEMPORARY):
+        is_temporary = any(each in text for each in _TEMPORARY)
+        if isinstance(error, sqlite3.OperationalError) and is_temporary and not self._is_gone():
             return TemporarilyUnavailable(text)
         return RebuildNeeded(text)
 

@@ -542,6 +542,34 @@ async def test_sqlite_s_log_may_be_deleted_while_processes_use_it(tmp_path, path
             assert await ids(mine) == ["four", "three", "two", "one"]
 
 
+@pytest.mark.parametrize("made_before", [True, False])
+async def test_a_file_that_another_process_deletes_while_it_is_opened_is_made_again(
+    tmp_path, path, monkeypatch, made_before
+):
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        assert not made_before or await ids(manager) == ["one"]
+    connect, is_deleted = sqlite3.connect, False
+
+    def connect_late(*arguments, **options):
+        nonlocal is_deleted
+        if not is_deleted and path.exists():
+            is_deleted = True
+            if not made_before:  # deleted just after it is opened, before its tables are made
+                connection = connect(*arguments, **options)
+                path.unlink()
+                return connection
+            path.unlink()
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect_late)
+    async with opened(tmp_path, path) as manager:
+        assert await ids(manager) == ["one"]
+        assert is_deleted
+        assert manager.catalogue.unavailable is None
+        assert path.exists()
+
+
 @pytest.mark.parametrize("damage", ["x'FF'", "x'7B'"])  # no text, and no JSON
 async def test_a_damaged_line_makes_the_catalogue_anew(tmp_path, path, damage):
     async with opened(tmp_path, path) as manager:
