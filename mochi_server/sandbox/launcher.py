@@ -132,8 +132,8 @@ class Streams:
         """Wait until what the command has written before its end is copied."""
         ends = time.monotonic() + seconds
         for lock in self._running:
-            lock.acquire(timeout=max(0.0, ends - time.monotonic()))
-        self.check()
+            if lock.acquire(timeout=max(0.0, ends - time.monotonic())):
+                lock.release()
 
 
 def is_harmless(number: int) -> bool:
@@ -719,9 +719,11 @@ def run(plan: Any, life: int, server: int) -> int:
             streams.check()
             watch.look()
         streams.finish(COPY_SECONDS)
+        streams.check()
     except OverLimit as over:
         launched.end()
         say(f"{over}; it is ended")
+        streams.finish(COPY_SECONDS)
         return OVER_LIMIT
     return launched.wait()
 

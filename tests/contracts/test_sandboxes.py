@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -274,6 +275,18 @@ def test_the_output_is_limited(user: SandboxUser) -> None:
     assert done.returncode == 125
     assert len(done.stdout) == 1_000_000
     assert "more output than allowed" in done.stderr
+
+
+def test_a_slow_reader_gets_all_output_up_to_the_limit(user: SandboxUser) -> None:
+    reader, writer = os.pipe()
+    before = os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ)))  # it is full
+    spec = workspace(user, output_mb=0.001)
+    pipe = subprocess.PIPE
+    with user.start(["yes"], spec, stdout=writer, stderr=pipe, text=True) as started:
+        os.close(writer)
+        assert "more output than allowed" in started.stderr.readline()
+        with os.fdopen(reader, "rb") as output:
+            assert len(output.read()) == before + 1000
 
 
 def test_output_within_the_limit_arrives_completely(user: SandboxUser) -> None:
