@@ -63,6 +63,13 @@ class SessionFilter:
             values.append(storable(tag))
         return conditions, values
 
+    def source(self) -> tuple[str, list[str | int]]:
+        """Return the FROM and WHERE of a statement that has ``IN_ORDER``, and their values."""
+        conditions, values = self.conditions(first_tag=1)
+        if not self.tags:
+            return _ALL + conditions, values
+        return _TAGGED + conditions, [storable(self.tags[0]), *values]
+
 
 ALL = SessionFilter()
 
@@ -111,12 +118,7 @@ class ListQuery:
 
     def _read(self, connection: sqlite3.Connection, separator: str) -> tuple[bytes, str | None]:
         """Return the lines of the page, joined, and the cursor of the next one."""
-        conditions, values = self._filter.conditions(first_tag=1)
-        if tags := self._filter.tags:
-            source = _TAGGED + conditions
-            values.insert(0, storable(tags[0]))
-        else:
-            source = _ALL + conditions
+        source, values = self._filter.source()
         if self._after is not None:
             source += _BEHIND
             changed_at, session_id = self._after

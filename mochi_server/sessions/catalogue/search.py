@@ -57,18 +57,28 @@ _COLUMNS = ", ".join(SearchDocument._fields)
 _WEIGHTS = "10.0, 8.0, 5.0, 2.0, 1.5, 0.3"
 """Of the columns of ``SearchDocument``: a title says more than what a tool printed."""
 
-_BEST = f"""
-SELECT rowid, -bm25(texts, {_WEIGHTS}) AS score FROM texts WHERE texts MATCH ?
-ORDER BY score DESC LIMIT ?
+_SCORE = f"-bm25(texts, {_WEIGHTS})"
+_MATCHING = "FROM texts WHERE texts MATCH ?"
+_RANKED = f"""
+SELECT number, round(score, 4) AS rounded, line FROM
+(SELECT rowid, {_SCORE} AS score {_MATCHING} ORDER BY score DESC LIMIT ?) AS best
+JOIN sessions AS place ON place.number = best.rowid WHERE NOT is_problem {{}}
+ORDER BY rounded DESC, {IN_ORDER}
 """
-_OTHERS = """
-SELECT rowid, 0.0 AS score FROM
-(SELECT rowid FROM texts_docsize EXCEPT SELECT rowid FROM texts WHERE texts MATCH ?) LIMIT ?
+_UNRANKED = f"""
+SELECT * FROM (SELECT place.number, 0.0, line {{}} AND {{}} ORDER BY {IN_ORDER} LIMIT ?)
 """
-_MATCHING = """
-FROM (SELECT rowid, round(score, 4) AS rounded FROM ({})) AS matching
-JOIN sessions AS place ON place.number = matching.rowid WHERE NOT is_problem
+_MATCHES = f"+place.number IN (SELECT rowid {_MATCHING})"
+"""The plus makes SQLite read the sessions in the order of the list, until the page is full."""
+
+_MATCHES_NOT = f"EXISTS (SELECT 1 FROM texts_docsize WHERE id = place.number) AND NOT {_MATCHES}"
+_SAMPLED = 4 * MOST
+_SAMPLE = f"""
+SELECT round({_SCORE}, 4) {_MATCHING} AND rowid > (SELECT max(id) - {_SAMPLED} FROM texts_docsize)
+LIMIT 1 OFFSET {MOST}
 """
+"""The score of a match among the sessions added last, if a quarter of them match."""
+
 _WITHOUT_TEXT = "WHERE NOT is_problem AND text_version IS NOT version"
 _PUT_TEXT = f"""
 INSERT INTO texts (rowid, {_COLUMNS}) VALUES (?{", ?" * len(SearchDocument._fields)})
@@ -346,13 +356,27 @@ def find(
 
     Of equals, the one changed last comes first. Only the best ``most`` are considered; -1 for all.
     """
-    conditions, values = session_filter.conditions()
-    source = _MATCHING.format(_BEST if query.required else _OTHERS) + conditions
-    page = f"SELECT number, rounded, line {source} ORDER BY rounded DESC, {IN_ORDER}"
-    values = [query.match, most, *values, limit + 1, start]
-    found = connection.execute(f"{page} LIMIT ? OFFSET ?", values)
+    if query.required and _is_ranked(connection, query):
+        conditions, values = session_filter.conditions()
+        statement = _RANKED.format(conditions)
+        values = [query.match, most, *values]
+    else:
+        source, values = session_filter.source()
+        statement = _UNRANKED.format(source, _MATCHES if query.required else _MATCHES_NOT)
+        values = [*values, query.match, most]
+    found = connection.execute(f"{statement} LIMIT ? OFFSET ?", [*values, limit + 1, start])
     hits = [Hit(*each) for each in found]
     return hits[:limit], len(hits) > limit
+
+
+def _is_ranked(connection: sqlite3.Connection, query: Query) -> bool:
+    """Return whether scores can differ, or so few sessions match that ranking them is fast.
+
+    BM25 gives a word of at least half of all sessions a weight of about 0. If a query has only such
+    words, the score of every match is 0, and one of them shows it.
+    """
+    sample = connection.execute(_SAMPLE, (query.match,)).fetchone()
+    return sample is None or sample[0] > 0
 
 
 def _answer(

@@ -10,14 +10,20 @@ import stat
 import sys
 
 import anyio
+import orjson
 import pytest
 
 from mochi_server.core.leases import FileLock
 from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
-from mochi_server.sessions.catalogue.database import has_full_text
-from mochi_server.sessions.catalogue.search import Indexing, SessionSearch
+from mochi_server.sessions.catalogue.database import CatalogueDatabase, has_full_text
+from mochi_server.sessions.catalogue.listing import ALL
+from mochi_server.sessions.catalogue.rows import Row, put_row
+from mochi_server.sessions.catalogue.search import MOST, Indexing, SessionSearch, find, put_text
+from mochi_server.sessions.catalogue.search_query import parse
+from mochi_server.sessions.catalogue.search_text import SearchDocument
+from mochi_server.sessions.codec import encode
 from mochi_server.sessions.types import ConversationSummary
 from tests.support.turns import bench
 
@@ -280,6 +286,84 @@ async def test_a_filter_looks_only_at_what_is_wanted(shelf):
     assert await shelf.found("needle", session_filter=SessionFilter(tags=("a",))) == ["tagged"]
 
 
+COUNT = 2_400
+
+
+@pytest.fixture(scope="module")
+def many():
+    """An index of many sessions: all have some words, fewer than half have another."""
+    database = CatalogueDatabase(None)
+    database.prepare()
+    with database.transaction("IMMEDIATE") as connection:
+        for number in range(COUNT):
+            name, labels = f"s{number:04}", {"archived": number % 3 == 0}
+            labels["tags"] = ("green", "blue")[: number % 4]
+            labels["owner"] = "anna" if number % 5 else None
+            # The order of changes is not that of the numbers.
+            changed_at = number * 7 % COUNT
+            put_row(connection, Row(name, "1", changed_at, encode({"id": name}), **labels))
+            text = f"{'hay ' * (number % 11)} hay needle {'often ' * (number % 20 < 9)}"
+            title = "often" if name == OLDEST else ""
+            put_text(connection, name, "1", SearchDocument(title=title, user=text))
+    yield database
+    database.close()
+
+
+OLDEST = "s0000"
+
+
+def all_pages(index, text, session_filter, limit=70):
+    """All pages of a search: the numbers of the sessions."""
+    numbers, has_more = [], True
+    most = MOST if session_filter == ALL else -1
+    with index.transaction() as connection:
+        while has_more:
+            hits, has_more = find(
+                connection,
+                parse(text),
+                session_filter,
+                most=most,
+                start=len(numbers),
+                limit=limit,
+            )
+            numbers += [int(orjson.loads(hit.line)["id"][1:]) for hit in hits]
+    return numbers
+
+
+@pytest.mark.parametrize(
+    "text", ["needle", "need", "hay needle", '"hay needle"', "-nothing", "needle -nothing"]
+)
+@pytest.mark.parametrize(
+    ("session_filter", "is_listed"),
+    [
+        (ALL, lambda _: True),
+        (SessionFilter(archived=True), lambda number: number % 3 == 0),
+        (SessionFilter(owner="anna"), lambda number: number % 5),
+        (SessionFilter(tags=("blue", "green")), lambda number: number % 4 >= 2),
+        (
+            SessionFilter(archived=False, tags=("green",), owner="anna"),
+            lambda number: number % 3 and number % 4 and number % 5,
+        ),
+    ],
+)
+def test_where_all_sessions_match_the_one_changed_last_comes_first(
+    many, text, session_filter, is_listed
+):
+    latest = sorted(filter(is_listed, range(COUNT)), key=lambda number: -(number * 7 % COUNT))
+    expected = latest[:MOST] if session_filter == ALL else latest
+    assert all_pages(many, text, session_filter) == expected
+
+
+def test_a_frequent_word_of_fewer_than_half_of_all_sessions_is_ranked(many):
+    matching = [number for number in range(COUNT) if number % 20 < 9]
+    assert len(matching) > MOST
+    found = all_pages(many, "often", SessionFilter(archived=True))
+    assert sorted(found) == [number for number in matching if number % 3 == 0]
+    assert found[0] == 0  # the oldest one, which has it in its title
+    assert found == all_pages(many, "needle often", SessionFilter(archived=True))
+    assert all_pages(many, "often", ALL)[0] == 0
+
+
 async def test_sessions_in_memory_are_searched_without_a_file(tmp_path):
     sessions = SessionManager(MemoryStorage(), catalogue_path=tmp_path / "search.sqlite3")
     search = SessionSearch(sessions.catalogue)
@@ -305,6 +389,7 @@ async def test_while_another_process_indexes_what_is_there_is_used(shelf):
     found = await shelf.search.search("needle", wait_seconds=0.05)
     assert [each["session_id"] for each in found.sessions] == ["one"]
     assert found.indexing == Indexing(1, 2)
+    assert await shelf.found("-nothing", wait_seconds=0.05) == ["one"]
     lock.release()
     found = await shelf.search.search("needle", wait_seconds=None)
     assert {each["session_id"] for each in found.sessions} == {"one", "two"}
