@@ -134,6 +134,10 @@ def queries(author: Author) -> dict[str, str]:
         "search: a word of many sessions": words[MIDDLE],
         "search: a word of nearly all": words[FREQUENT],
         "search: two words": f"{words[MIDDLE]} {words[RARE]}",
+        "search: two words of nearly all": f"{words[FREQUENT]} {words[FREQUENT + 1]}",
+        "search: a phrase of such words": f'"{words[FREQUENT]} {words[FREQUENT + 1]}"',
+        "search: two letters": words[FREQUENT][:2],
+        "search: all but a word": f"-{words[FREQUENT]}",
     }
 
 
@@ -166,6 +170,7 @@ def run(servers: list[Server], author: Author, rounds: int) -> None:
         print(f"  {server.name}: index of texts {wait_for_index(server):.0f} s", flush=True)
     for name, query in queries(author).items():
         compare(servers, name, rounds // 2, f"?query={quote(query)}")
+        compare(servers, "  not archived", rounds // 2, f"?query={quote(query)}&archived=false")
     print_memory(servers)
     for server in servers:
         server.stop()
