@@ -61,8 +61,8 @@ _SCORE = f"-bm25(texts, {_WEIGHTS})"
 _MATCHING = "FROM texts WHERE texts MATCH ?"
 _RANKED = f"""
 SELECT number, round(score, 4) AS rounded, line FROM
-(SELECT rowid, {_SCORE} AS score {_MATCHING} ORDER BY score DESC LIMIT ?) AS best
-JOIN sessions AS place ON place.number = best.rowid WHERE NOT is_problem {{}}
+(SELECT rowid, {_SCORE} AS score {_MATCHING} {{}}) AS matching
+CROSS JOIN sessions AS place ON place.number = matching.rowid WHERE NOT is_problem {{}}
 ORDER BY rounded DESC, {IN_ORDER}
 """
 _UNRANKED = f"""
@@ -358,8 +358,9 @@ def find(
     """
     if query.required and _is_ranked(connection, query):
         conditions, values = session_filter.conditions()
-        statement = _RANKED.format(conditions)
-        values = [query.match, most, *values]
+        best = "" if most < 0 else f"ORDER BY score DESC LIMIT {most}"
+        statement = _RANKED.format(best, conditions)
+        values = [query.match, *values]
     else:
         source, values = session_filter.source()
         statement = _UNRANKED.format(source, _MATCHES if query.required else _MATCHES_NOT)
