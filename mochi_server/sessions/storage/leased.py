@@ -17,6 +17,7 @@ import anyio
 from typing_extensions import override
 
 from ...core.aio import BackgroundTasks, KeyedLocks
+from ...core.outages import OUTAGE_SECONDS
 from ...errors import SessionBusy, SessionExists, StorageError
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
@@ -113,8 +114,8 @@ class LeasedStorage(SessionStorage):
             raise
 
     async def _release(self, session_id: str, lease: Lease, token: str) -> None:
-        """Give a lease back; it ends by itself where the server is away."""
-        with suppress(StorageError), anyio.CancelScope(shield=True):
+        """Give a lease back; it ends by itself where the server is away or does not answer."""
+        with suppress(StorageError), anyio.move_on_after(OUTAGE_SECONDS, shield=True):
             await self._end(session_id, lease, token)
 
     async def _keep_claims(self) -> None:

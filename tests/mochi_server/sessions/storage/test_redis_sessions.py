@@ -15,6 +15,7 @@ from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
 from mochi_server.sessions.storage.redis import RedisStorage
+from tests.support.mcp import until
 from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 
 pytestmark = needs_redis
@@ -257,3 +258,23 @@ async def test_an_absent_redis_is_a_storage_error_and_the_sessions_are_there_whe
     [line] = (await sessions.list()).entries
     assert line["session_id"] == kept.session_id
     await sessions.aclose()
+
+
+async def test_claims_that_a_hanging_redis_does_not_take_back_are_given_up_together(redis: Redis):
+    """Else the last of many turns would wait for the others, and a server that stops for it."""
+    storage = RedisStorage(redis.url)
+
+    async def hold(session_id: str) -> None:
+        async with storage.claim(session_id):
+            claimed.append(session_id)
+            await hangs.wait()
+
+    claimed: list[str] = []
+    hangs = asyncio.Event()
+    turns = [asyncio.ensure_future(hold(f"s{number}")) for number in range(5)]
+    await until(lambda: len(claimed) == 5)
+    redis.hang()
+    hangs.set()
+    with anyio.fail_after(15):
+        await asyncio.gather(*turns)
+    await storage.aclose()
