@@ -276,8 +276,8 @@ class RedisRunJournal(RunJournal):
 
     async def _release(self, writer: RunWriter) -> None:
         run = self._sink.runs.pop(writer.run_id, None)
-        if run is not None:
-            with suppress(RedisError):  # the lease expires
+        if run is not None and not self._failed:  # else the lease expires
+            with suppress(RedisError):
                 await self._releasing((_key(writer.run_id) + LEASE,), (run.fence,))
 
     async def read(self, run_id: str, position: object = None) -> JournalPart | None:

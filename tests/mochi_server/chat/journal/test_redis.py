@@ -240,6 +240,18 @@ async def test_a_follower_waits_while_redis_is_away(redis: Redis, caplog: Any):
 # How much is kept
 
 
+async def test_a_journal_that_is_closed_waits_once_for_a_hanging_redis(redis: Redis):
+    async with journals(redis.url) as [journal]:
+        writers = [journal.begin(head(f"run_{number}")) for number in range(4)]
+        await journal.flush()
+        for writer in writers:
+            writer.add(1, deltas(1))
+        redis.hang()
+        with anyio.fail_after(15):
+            await journal.aclose()
+        redis.resume()
+
+
 async def test_the_lines_of_a_run_are_bounded_and_its_head_stays(redis: Redis):
     async with journals(redis.url, redis.url, max_lines=100) as [own, other]:
         follower = Follower(other)
