@@ -87,6 +87,7 @@ class DatabaseThreads:
         connection = self._connection()
         used.append(connection)
         try:
+            connection.ensure_connection()  # not within the lock: each connects by itself
             self._prepare(connection)
             return work()
         except (DatabaseError, InterfaceError) as error:

@@ -327,6 +327,27 @@ async def test_work_that_was_given_up_while_it_connected_is_broken_too(
     assert (await storage.read("one"))[0] == b"x"
 
 
+async def test_threads_connect_to_a_hanging_database_all_at_once(
+    server: PostgreSQL, storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+):
+    """Else each would wait for those before it, and so would a server that stops."""
+
+    async def read() -> None:
+        with pytest.raises(StorageError, match="cannot be used"):
+            await storage.read("one")
+
+    await storage.write("one", [b"x"])
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
+    server.hang()
+    await read()
+    await storage.aclose()
+    with anyio.fail_after(15):
+        await asyncio.gather(*(read() for _ in range(connections.MAX_CONNECTIONS)))
+        await storage.aclose()
+    server.resume()
+    assert (await storage.read("one"))[0] == b"x"
+
+
 async def test_a_database_that_was_emptied_gets_its_tables_again(
     server: PostgreSQL, storage: DatabaseStorage
 ):
