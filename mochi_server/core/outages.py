@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -49,12 +50,15 @@ class OutageRetry:
         Raises:
             StorageError: the server cannot be used.
         """
+        since = math.inf
         while True:
             try:
                 result = await attempt()
             except self._errors as error:
-                self._note_failure(error)
-                if not isinstance(error, self._transient) or self._seconds() > OUTAGE_SECONDS:
+                # What others can do meanwhile, such as read a full disk, gives this no more time.
+                since = min(since, self._note_failure(error))
+                is_over = time.monotonic() - since > OUTAGE_SECONDS
+                if is_over or not isinstance(error, self._transient):
                     raise StorageError(self._text(error)) from error
             else:
                 if self._failed_at is not None:
@@ -63,13 +67,12 @@ class OutageRetry:
                 return result
             await anyio.sleep(_PAUSE)
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> float:
+        """Return when the first of the failures was."""
         if self._failed_at is None:
             self._failed_at = time.monotonic()
             logger.warning(self._text(error))
-
-    def _seconds(self) -> float:
-        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+        return self._failed_at
 
     def _text(self, error: Exception) -> str:
         return f"{self._server} cannot be used: {first_line(error)}"

@@ -348,6 +348,31 @@ async def test_threads_connect_to_a_hanging_database_all_at_once(
     assert (await storage.read("one"))[0] == b"x"
 
 
+FULL_DISK = """
+CREATE FUNCTION refuse() RETURNS trigger AS $$
+BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END
+$$ LANGUAGE plpgsql;
+CREATE TRIGGER refuse BEFORE UPDATE ON sessions_app_storedsession EXECUTE FUNCTION refuse();
+"""
+
+
+async def test_a_write_that_a_full_disk_refuses_ends_while_reads_succeed(
+    storage: DatabaseStorage,
+):
+    def fill() -> None:
+        with django_connections[storage._alias].cursor() as cursor:
+            cursor.execute(FULL_DISK)
+
+    await storage.write("one", [b"x"])
+    await storage._threads.run(fill)
+    writing = asyncio.ensure_future(storage.write("one", [b"y"]))
+    with anyio.fail_after(30):
+        while not writing.done():
+            assert (await storage.read("one"))[0] == b"x"
+    with pytest.raises(StorageError, match="No space left"):
+        await writing
+
+
 async def test_a_database_that_was_emptied_gets_its_tables_again(
     server: PostgreSQL, storage: DatabaseStorage
 ):
