@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from ..errors import MochiError
 from .logs import outside_request
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,10 @@ async def _to_the_end(future: asyncio.Future[T]) -> T:
             with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({future})
         if not future.cancelled() and (error := future.exception()) is not None:
-            logger.exception("A step of a cancelled task failed", exc_info=error)
+            if isinstance(error, MochiError):
+                logger.warning("A step of a cancelled task failed: %s", error)
+            else:
+                logger.exception("A step of a cancelled task failed", exc_info=error)
         raise
 
 

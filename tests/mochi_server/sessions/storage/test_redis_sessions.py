@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from mochi_server.core import outages
+from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
@@ -278,3 +279,21 @@ async def test_claims_that_a_hanging_redis_does_not_take_back_are_given_up_toget
     with anyio.fail_after(15):
         await asyncio.gather(*turns)
     await storage.aclose()
+
+
+async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of_log(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+):
+    sessions = SessionManager(RedisStorage(redis.url))
+    kept = await sessions.create("m")
+    await redis.stop()
+    work = sessions.update(kept.session_id, lambda session: session.metadata.label(title="T"))
+    change = asyncio.ensure_future(run_to_completion(work))
+    await until(lambda: "cannot be used" in caplog.text)
+    change.cancel()
+    with anyio.fail_after(30), pytest.raises(asyncio.CancelledError):
+        await change
+    [line] = [each for each in caplog.records if "cancelled task" in each.message]
+    assert "The Redis of the sessions cannot be used" in line.message
+    assert "Traceback" not in caplog.text
+    await sessions.aclose()
