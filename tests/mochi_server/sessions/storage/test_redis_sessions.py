@@ -297,3 +297,17 @@ async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of
     assert "The Redis of the sessions cannot be used" in line.message
     assert "Traceback" not in caplog.text
     await sessions.aclose()
+
+
+async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(redis: Redis):
+    sessions = SessionManager(RedisStorage(redis.url))
+    kept = (await sessions.create("m")).session_id
+    await redis.command("CONFIG SET maxmemory 1")
+    with anyio.fail_after(30):
+        for work in (sessions.create, sessions.delete):
+            with pytest.raises(StorageError, match="maxmemory"):
+                await work(kept)
+        assert (await sessions.get(kept)).session_id == kept
+        await redis.command("CONFIG SET maxmemory 0")
+        await sessions.delete(kept)
+    await sessions.aclose()
