@@ -296,6 +296,7 @@ class DisconnectWatch:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # its traceback leads here: only a garbage collection would end both
 
 
 def forget_cancellation() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -14,8 +16,10 @@ import pytest
 import pytest_asyncio
 from anyio.lowlevel import checkpoint
 
+from chat.streaming import EventStreamResponse
 from mochi_project.http.body_limits import BodyLimits
-from mochi_project.http.handler import RequestBodies
+from mochi_project.http.handler import DisconnectWatch, RequestBodies
+from mochi_server.chat.runs.log import RunLog
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from tests.support.server import Server, running_server
 
@@ -208,3 +212,21 @@ async def test_bodies_that_are_read_already_do_not_give_way() -> None:
         await body.read(receive_from(b"a" * MB))
     with pytest.raises(ServerBusy):
         await held[10].read(receive_from(b"a" * MB))
+
+
+async def test_a_stream_that_has_ended_needs_no_garbage_collection() -> None:
+    response = EventStreamResponse(RunLog().reader())
+    memory = weakref.ref(response)
+    gc.disable()
+    try:
+        watch = DisconnectWatch(receive_from())
+        watch.follow(response)
+        await checkpoint()
+        watch.stop()
+        response.close()
+        del watch, response
+        await checkpoint()
+        await checkpoint()
+        assert memory() is None
+    finally:
+        gc.enable()
