@@ -23,7 +23,8 @@ from .files import PRIVATE_FILE, give_to_folder_owner, make_folder
 
 T = TypeVar("T")
 
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE = _OPEN | os.O_CREAT
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -45,7 +46,7 @@ class FileLock:
             FileExistsError: there is a file of that name.
         """
         lock = cls(path)
-        lock._descriptor = os.open(path, _OPEN | os.O_EXCL, PRIVATE_FILE)
+        lock._descriptor = os.open(path, _CREATE | os.O_EXCL, PRIVATE_FILE)
         fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return lock
 
@@ -66,9 +67,8 @@ class FileLock:
             OSError: the file cannot be opened.
         """
         while True:
-            descriptor = os.open(self.path, _OPEN, PRIVATE_FILE)
+            descriptor = _open(self.path)
             try:
-                give_to_folder_owner(self.path, descriptor)
                 if not _flock(descriptor, shared=shared):
                     os.close(descriptor)
                     return False
@@ -93,6 +93,16 @@ class FileLock:
                 self.path.unlink(missing_ok=True)
         finally:
             os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open the file, which is made if needed."""
+    try:
+        return os.open(path, _OPEN)
+    except FileNotFoundError:
+        descriptor = os.open(path, _CREATE, PRIVATE_FILE)
+        give_to_folder_owner(path, descriptor)
+        return descriptor
 
 
 def is_locked(path: Path) -> bool:

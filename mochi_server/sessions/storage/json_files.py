@@ -46,6 +46,7 @@ class JSONFileStorage(SessionStorage):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._locks = self.folder / ".locks"
         self._waiting = KeyedLocks()
 
     def __repr__(self) -> str:
@@ -55,7 +56,7 @@ class JSONFileStorage(SessionStorage):
         return self.folder / f"{check_session_id(session_id)}.json"
 
     def _lock_path(self, session_id: str, kind: str) -> Path:
-        return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
+        return self._locks / f"{check_session_id(session_id)}.{kind}"
 
     @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
@@ -106,15 +107,15 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(_generation, self.folder)
 
     async def aclose(self) -> None:
-        await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
+        await in_thread_to_completion(remove_free_locks, self._locks)
 
     @override
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
-        path = self._lock_path(session_id, "lock")
+        path, lock = self._path(session_id), self._lock_path(session_id, "lock")
         async with self._waiting.holding(session_id):
             pause = 0.001
-            while (held := await self._take(session_id, path)) is None:
+            while (held := _take_lock(session_id, path, lock)) is None:
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
             hold = _FileSessionLock(self, session_id, held)
@@ -126,32 +127,19 @@ class JSONFileStorage(SessionStorage):
     @override
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
-        path = self._lock_path(session_id, "claim")
-        held = await self._take(session_id, path)
+        path, lock = self._path(session_id), self._lock_path(session_id, "claim")
+        held = _take_lock(session_id, path, lock)
         for pause in _CLAIM_RETRIES:
             if held is not None:
                 break
             await anyio.sleep(pause)
-            held = await self._take(session_id, path)
+            held = _take_lock(session_id, path, lock)
         if held is None:
             raise SessionBusy(session_id=session_id)
         try:
             yield held.version
         finally:
-            await _release(held.after_changes_of(self._path(session_id)))
-
-    async def _take(self, session_id: str, path: Path) -> _HeldLock | None:
-        """Take the lock; a cancellation in between releases it."""
-        held: list[_HeldLock] = []
-        try:
-            await in_thread_to_completion(
-                _take_lock, session_id, self._path(session_id), path, held
-            )
-        except BaseException:
-            for each in held:
-                each.lock.release(remove=True)
-            raise
-        return held[0] if held else None
+            await _release(held.after_changes_of(path))
 
 
 class _HeldLock(NamedTuple):
@@ -269,20 +257,18 @@ def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ..
 
 def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
     """Write a new file while its lock is held; the lock file stays."""
-    held: list[_HeldLock] = []
-    if not os.path.lexists(path):
-        _take_lock(session_id, path, lock, held)
-    if not held:  # or another process is creating it now
+    held = None if os.path.lexists(path) else _take_lock(session_id, path, lock)
+    if held is None:  # or another process is creating it now
         raise SessionExists(session_id=session_id)
     if os.path.lexists(path):
-        held[0].release()
+        held.release()
         raise SessionExists(session_id=session_id)
     try:
         version = _write(session_id, path, parts)
     except BaseException:
-        held[0].release()
+        held.release()
         raise
-    held[0].lock.release()
+    held.lock.release()
     return version
 
 
@@ -295,16 +281,19 @@ def _delete(session_id: str, path: Path, lock: Path) -> None:
         lock.unlink()
 
 
-def _take_lock(session_id: str, path: Path, lock: Path, held: list[_HeldLock]) -> None:
-    """Put the lock file into ``held``, unless another process holds it."""
+def _take_lock(session_id: str, path: Path, lock: Path) -> _HeldLock | None:
+    """Take the lock; None if another holds it.
+
+    It takes microseconds and waits for nobody: in a thread, waiting for the interpreter before
+    each of its system calls would take far longer.
+    """
     file_lock = FileLock(lock)
     try:
         acquired = _acquire(file_lock)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
-    if acquired:
-        held.append(_HeldLock(file_lock, _known_version(path)))
+    return _HeldLock(file_lock, _known_version(path)) if acquired else None
 
 
 def _acquire(lock: FileLock) -> bool:
@@ -327,14 +316,13 @@ def _replace(
     session_id: str, path: Path, lock: Path, version: tuple[int, ...], parts: Iterable[bytes]
 ) -> tuple[int, ...]:
     """Write the file if it still has this version, while its lock is held."""
-    held: list[_HeldLock] = []
-    _take_lock(session_id, path, lock, held)
-    if not held:
+    held = _take_lock(session_id, path, lock)
+    if held is None:
         raise SessionChanged
-    if held[0].version != version:
-        held[0].release()
+    if held.version != version:
+        held.release()
         raise SessionChanged
-    return _write_and_release(session_id, path, parts, held[0])
+    return _write_and_release(session_id, path, parts, held)
 
 
 def _write_and_release(
