@@ -140,7 +140,6 @@ class SessionManager:
                         raise SessionNotFound(session_id=session_id) from None
                     raise
             else:
-                session.saved()
                 return session
 
     async def _is_hidden(self, session_id: str) -> bool:
@@ -214,7 +213,6 @@ class SessionManager:
             if session.changed:
                 session.touch()
                 await run_to_completion(self._write(session, hold.write))
-                session.saved()
 
     async def update(self, session_id: str, change: Callable[[ChatSession], None]) -> ChatSession:
         """Make a change that may be repeated, and return the session as it was saved.
@@ -233,7 +231,6 @@ class SessionManager:
                 if session.changed:
                     session.touch()
                     await run_to_completion(self._write(session, write))
-                    session.saved()
                     return session
         async with self.edit(session_id) as session:
             change(session)
@@ -349,6 +346,7 @@ class SessionManager:
             return row_of_session(session, version)
 
         await self.catalogue.change(session.session_id, change)
+        session.saved(document)
 
     async def _delete(self, session_id: str) -> None:
         async def change() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import orjson
 from pydantic import JsonValue, ValidationError
@@ -114,7 +114,7 @@ class ChatSession:
         self.metadata = metadata
         self._lines = list(document.lines) if document else []
         self._rest = document.rest if document else b"{}"
-        self._before = self._essence()
+        self._stored_head = document.head if document else b"{}"
         self._messages_changed = False
         self.metadata.message_count = len(self._lines)
 
@@ -132,13 +132,16 @@ class ChatSession:
 
     @property
     def changed(self) -> bool:
-        return self._messages_changed or self._essence() != self._before
+        return self._messages_changed or self._has_other_metadata()
 
-    def _essence(self) -> dict[str, Any]:
-        data = self.metadata.model_dump(mode="json")
-        for key in _BOOKKEEPING:
-            data.pop(key, None)
-        return data
+    def _has_other_metadata(self, *ignored: str) -> bool:
+        """Return whether the metadata differ from those that are stored, apart from some keys."""
+        stored = read_metadata(orjson.loads(self._stored_head), self.session_id)
+        before, present = (
+            each.model_dump(mode="json", exclude={*_BOOKKEEPING, *ignored})
+            for each in (stored, self.metadata)
+        )
+        return before != present
 
     # What the file has, as it stands there
 
@@ -365,8 +368,7 @@ class ChatSession:
         A new summary does not change the time: no message was added, and the session keeps its
         place in the list.
         """
-        before, now_is = ({**each, "summary": None} for each in (self._before, self._essence()))
-        if self._messages_changed or before != now_is:
+        if self._messages_changed or self._has_other_metadata("summary"):
             self.metadata.updated_at = now()
         self.metadata.format_version = FORMAT_VERSION
         self.metadata.message_count = len(self._lines)
@@ -376,8 +378,9 @@ class ChatSession:
             encode(self.metadata.model_dump(mode="json")), list(self._lines), self._rest
         )
 
-    def saved(self) -> None:
-        self._before = self._essence()
+    def saved(self, document: Document) -> None:
+        """Note that the session is stored as this document."""
+        self._stored_head = document.head
         self._messages_changed = False
 
     @classmethod
