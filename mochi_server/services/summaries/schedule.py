@@ -93,7 +93,6 @@ class SummaryScheduler:
         state.turns += 1
         state.idle.clear()
         try:
-            self.preempt(memory)
             yield
         finally:
             state.turns -= 1
