@@ -53,9 +53,6 @@ class RunSignals:
         """Return whether another process reads a run of this one."""
         return False
 
-    def forget(self, run_id: str) -> None:
-        """Remove what is left of a run that has ended."""
-
     async def prune(self) -> None:
         """Remove what crashes have left."""
 
@@ -122,10 +119,6 @@ class FileRunSignals(RunSignals):
             return is_used(self._path(run_id, _READERS))
         except OSError:
             return False
-
-    def forget(self, run_id: str) -> None:
-        for suffix in (_STOP, _READERS):
-            _remove(self._path(run_id, suffix))
 
     async def prune(self) -> None:
         abandoned = time.time() - _ABANDONED_SECONDS

@@ -655,7 +655,6 @@ class RunRegistry:
             last.insert(0, run.head.start())
         code = None if error is None else error.code
         await run.end(state, last, code=code, message_id=run.message_id)
-        self._signals.forget(run.run_id)
         run.log.close(error)
         run.begun.set()
         self._tell_end(run, state, error)

@@ -43,15 +43,6 @@ async def test_a_request_of_the_same_instant_is_seen_by_who_stood_still_after_it
     assert list(await signals.stop_requests()) == ["run_1"]
 
 
-async def test_a_run_that_has_ended_leaves_nothing(tmp_path: Path) -> None:
-    signals = FileRunSignals(tmp_path)
-    await signals.request_stop("run_1")
-    leave = await signals.add_reader("run_1")
-    signals.forget("run_1")
-    assert names(tmp_path) == []
-    await leave()
-
-
 async def test_what_a_crash_has_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
     signals = FileRunSignals(tmp_path)
     for run_id in ("run_1", "run_2"):
@@ -83,7 +74,6 @@ async def test_a_folder_that_cannot_be_used_tells_nothing(tmp_path: Path) -> Non
     assert list(await signals.stop_requests()) == []
     assert not await signals.has_readers("run_1")
     await (await signals.add_reader("run_1"))()
-    signals.forget("run_1")
     with pytest.raises(StorageError, match="file"):
         await signals.request_stop("run_1")
 
