@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -192,6 +193,24 @@ async def test_an_image_is_attached_and_shown_with_the_message(page):
     await expect(page.locator(".answer")).to_contain_text("[files: 1]")
     shown = page.locator(".question").get_by_role("img", name="dot.png")
     await expect(shown).to_have_attribute("src", re.compile("^blob:"))
+
+
+async def test_an_image_may_be_attached_before_the_models_have_arrived(page):
+    arrived = asyncio.Event()
+
+    async def hold(route):
+        await arrived.wait()
+        await route.continue_()
+
+    await page.route(re.compile("/models$"), hold)
+    await page.reload()
+    image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
+    await page.locator("input[type=file]").set_input_files(image)
+    await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
+    arrived.set()
+    await send(page, "What is on it?")
+    await answered(page)
+    await expect(page.locator(".answer")).to_contain_text("[files: 1]")
 
 
 async def test_an_image_that_is_pasted_is_attached(page):

@@ -1,6 +1,6 @@
 // Where a message is written; what was written survives a reload.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../library.js";
+import { html, useLayoutEffect, useRef, useState } from "../library.js";
 import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
@@ -51,7 +51,7 @@ export function Composer({ session, model, onSend, onStop, disabled }) {
   const picker = useRef(null);
   const can = (capability) => model?.capabilities.includes(capability) ?? false;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     setText(drafts.read(session));
     setFiles([]);
     if (window.matchMedia("(pointer: fine)").matches) area.current.focus();
@@ -67,8 +67,9 @@ export function Composer({ session, model, onSend, onStop, disabled }) {
   };
   const attach = async (list) => {
     const chosen = [...list].slice(0, MOST_FILES - files.length);
-    const seen = chosen.filter((file) => can("vision") || !file.type.startsWith("image/"));
-    if (seen.length < chosen.length) notify(t.cannotSeeImages(model?.name ?? ""), { kind: "error" });
+    const isBlind = model && !can("vision"); // what the model can may not have arrived yet
+    const seen = chosen.filter((file) => !(isBlind && file.type.startsWith("image/")));
+    if (seen.length < chosen.length) notify(t.cannotSeeImages(model.name), { kind: "error" });
     const added = await Promise.all(seen.map(attachmentOf));
     setFiles((before) => [...before, ...added]);
   };
