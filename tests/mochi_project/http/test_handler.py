@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -16,6 +17,7 @@ import pytest
 import pytest_asyncio
 from anyio.lowlevel import checkpoint
 
+import mochi_project.urls  # noqa: F401 - knows the paths of vendors
 from chat.streaming import EventStreamResponse
 from mochi_project.http.body_limits import BodyLimits
 from mochi_project.http.handler import DisconnectWatch, RequestBodies
@@ -141,6 +143,20 @@ async def test_a_body_with_a_whole_history_may_be_larger(path: str) -> None:
         assert await body.read(receive_from(b"a" * 100, b"b" * 100)) == b"a" * 100 + b"b" * 100
     with bodies.one(path) as body, pytest.raises(PayloadTooLarge):
         await body.read(receive_from(b"a" * 201, more=True))
+
+
+@pytest.mark.slow
+async def test_the_first_request_may_have_a_whole_history_with_any_asgi_server(
+    tmp_path: Path,
+) -> None:
+    command = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
+    runs = re.compile(r"running on (http://\S+)")
+    settings = {"command": command, "ready": runs, "max_body_mb": 0.01, "test_words_per_second": 0}
+    async with running_server(data_dir=tmp_path, **settings) as server:
+        message = {"role": "user", "content": "Hello. " * 2000}
+        body = {"model": "test/any", "max_tokens": 9, "messages": [message]}
+        async with server.http.post(f"{server.url}/v1/messages", json=body) as response:
+            assert response.status == 200, await response.text()
 
 
 async def test_a_file_to_import_is_written_to_the_disk() -> None:
