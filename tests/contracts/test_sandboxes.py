@@ -310,10 +310,14 @@ def test_a_process_cannot_have_more_memory(limited: SandboxUser) -> None:
 
 FORK_AND_FILL = """
 import os, sys, time
+begin, all_are_there = os.pipe()
 for _ in range(20):
     if not os.fork():
+        os.close(all_are_there)
+        os.read(begin, 1)
         text = b"x" * 60_000_000
         time.sleep(300)
+os.close(all_are_there)
 """
 
 
