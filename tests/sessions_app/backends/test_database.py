@@ -16,7 +16,6 @@ from django.db.models.functions import Now
 from model_bakery import baker
 from pytest_django import DjangoDbBlocker
 
-from mochi_server.core import outages
 from mochi_server.core.aio import in_thread
 from mochi_server.errors import SessionBusy, StorageError
 from mochi_server.sessions import SessionManager
@@ -24,6 +23,7 @@ from sessions_app.backends import connections
 from sessions_app.backends.database import DatabaseStorage
 from sessions_app.models import SessionChange, StoredSession
 from tests.support.databases import database_alias
+from tests.support.outages import change_during_restart
 from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
 
 pytestmark = needs_postgresql
@@ -251,18 +251,7 @@ async def storage(
 async def test_a_restart_of_the_database_is_not_noticed(
     server: PostgreSQL, storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 30.0)  # a busy machine
-    sessions = SessionManager(storage)
-    kept = await sessions.create("m")
-    await server.stop()
-    change = asyncio.ensure_future(
-        sessions.update(kept.session_id, lambda session: session.metadata.label(title="T"))
-    )
-    await server.start()
-    with anyio.fail_after(30):
-        await change
-    assert (await sessions.get(kept.session_id)).metadata.title == "T"
-    await sessions.aclose()
+    await change_during_restart(SessionManager(storage), server, monkeypatch)
 
 
 async def test_an_absent_database_is_a_storage_error_and_the_sessions_are_there_when_it_is_back(

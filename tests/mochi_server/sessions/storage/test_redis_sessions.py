@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
 from mochi_server.sessions.storage.redis import RedisStorage
 from tests.support.mcp import until
+from tests.support.outages import change_during_restart
 from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 
 pytestmark = needs_redis
@@ -210,19 +210,8 @@ async def test_a_session_does_not_expire_under_a_turn(redis: Redis):
 
 
 async def test_a_restart_of_redis_is_not_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 30.0)  # a busy machine
     async with running_redis(tmp_path, *PERSISTENT) as redis:
-        sessions = SessionManager(RedisStorage(redis.url))
-        kept = await sessions.create("m")
-        await redis.stop()
-        change = asyncio.ensure_future(
-            sessions.update(kept.session_id, lambda session: session.metadata.label(title="T"))
-        )
-        await redis.start()
-        with anyio.fail_after(30):
-            await change
-        assert (await sessions.get(kept.session_id)).metadata.title == "T"
-        await sessions.aclose()
+        await change_during_restart(SessionManager(RedisStorage(redis.url)), redis, monkeypatch)
 
 
 async def test_a_redis_that_stays_away_is_waited_for_once(
