@@ -50,7 +50,6 @@ from chat.streaming import EventStreamResponse  # noqa: E402 - after the set-up
 from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402
 from chat.wires.socket.endpoint import SocketEndpoint  # noqa: E402
 
-from . import urls  # noqa: E402, F401 - limits of the first request depend on the paths
 from .http.gate import (  # noqa: E402
     REQUEST_ID,
     Gate,

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase, HttpResponseNotAllowed
-from django.urls import set_script_prefix, set_urlconf
+from django.urls import get_resolver, set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse, drop_connection
@@ -191,6 +191,7 @@ class MochiASGIHandler(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
+        get_resolver().url_patterns  # noqa: B018 - imports what tells the paths of vendors
         self.bodies = RequestBodies(BodyLimits.of(settings.MOCHI))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
