@@ -224,6 +224,64 @@ async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_er
         assert "Traceback" not in server.log
 
 
+@needs_redis
+async def test_a_turn_whose_redis_becomes_a_replica_ends_with_an_error(tmp_path: Path) -> None:
+    async with (
+        running_redis(tmp_path) as redis,
+        running_server(
+            data_dir=tmp_path,
+            session_storage="redis",
+            redis_url=redis.url,
+            test_words_per_second=20,
+        ) as server,
+    ):
+        reader, reading = await begin(server, 60)
+        await redis.command("REPLICAOF 127.0.0.1 1")
+        with anyio.fail_after(SECONDS):
+            await reading
+        assert reader.kinds[-2:] == ["error", "done"]
+        assert reader.events[-2].data["code"] == "STORAGE_ERROR"
+        assert [each["role"] for each in await messages(server, reader.session_id)] == ["user"]
+        assert (await server.get("/health/ready"))[0] == 200
+        await redis.command("REPLICAOF NO ONE")
+        with anyio.fail_after(SECONDS):
+            await until_free(server, reader.session_id)
+        assert "Traceback" not in server.log
+
+
+@needs_redis
+async def test_runs_of_a_server_that_stops_while_redis_hangs_are_ended_by_another(
+    tmp_path: Path,
+) -> None:
+    async with running_redis(tmp_path) as redis:
+        settings: dict[str, Any] = {"session_storage": "redis", "redis_url": redis.url}
+        folders = [tmp_path / "stops", tmp_path / "stays"]
+        for folder in folders:
+            folder.mkdir()
+        async with (
+            running_server(
+                data_dir=folders[0], shutdown_seconds=1, test_words_per_second=20, **settings
+            ) as server,
+            running_server(data_dir=folders[1], **settings) as other,
+        ):
+            reader, reading = await begin(server, 20 * SECONDS)
+            with anyio.fail_after(SECONDS):
+                await until(lambda: len(reader.text.split()) >= 20)
+                redis.hang()
+                assert await server.stop() == 0
+                await reading
+            redis.resume()
+            with anyio.fail_after(SECONDS):
+                assert await reader.go_on(other) == 200
+            assert reader.kinds[-2:] == ["error", "done"]
+            assert reader.events[-2].data["code"] == "RUN_INTERRUPTED"
+            _, partial = await messages(other, reader.session_id)
+            assert partial["interrupted"] is True
+            assert partial["content"].split()[:10] == reader.text.split()[:10]
+            with anyio.fail_after(SECONDS):
+                await until_free(other, reader.session_id)
+
+
 async def test_a_model_server_that_restarts_costs_one_turn(tmp_path: Path) -> None:
     async with AsyncExitStack() as life:
         ollama = await life.enter_async_context(FakeOllama())
