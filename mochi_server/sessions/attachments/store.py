@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,8 @@ from .attachment import Attachment, NewAttachment, id_of
 _ID = re.compile("[0-9a-f]{64}")
 _TEMPORARY = re.compile(rf"\.{_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
 """What ``replace_file`` leaves in a crash."""
+_MISSING = ".session-missing"
+"""An empty file, since whose time the session of a folder is known not to be there."""
 
 
 class AttachmentStore:
@@ -114,6 +117,19 @@ class AttachmentStore:
             }
         return {}
 
+    def missing_since(self, session_id: str) -> float:
+        """Note that a session is not there, and return since when that is noted."""
+        marker = self._folder / session_id / _MISSING
+        with suppress(FileNotFoundError):
+            return marker.lstat().st_mtime
+        with suppress(FileNotFoundError):  # another process may have deleted the folder
+            marker.touch(mode=0o600)
+        return time.time()
+
+    def note_found(self, session_id: str) -> None:
+        """Forget that a session was not there."""
+        (self._folder / session_id / _MISSING).unlink(missing_ok=True)
+
     def delete_old(self, session_id: str, names: Collection[str], before: float) -> int:
         """Delete those of the files that were put there before, and return how many there were.
 
@@ -126,6 +142,7 @@ class AttachmentStore:
                     (folder / name).unlink()
                     count += 1
         with suppress(OSError):
+            self.note_found(session_id)
             folder.rmdir()
         return count
 

@@ -20,7 +20,8 @@ from .store import AttachmentStore
 logger = logging.getLogger(__name__)
 
 KEEP_SECONDS = 86_400.0
-"""How long a file is kept after it was uploaded, or put there again, whoever uses it."""
+"""How long a file is kept after it was uploaded, or put there again, whoever uses it, and after its
+session was missed: a server may have the wrong storage, or one that is not restored yet."""
 SWEEP_SECONDS = 3_600.0
 """Pause between two looks."""
 
@@ -83,12 +84,18 @@ class AttachmentSweeper:
             version = await self.sessions.storage.version(session_id)
         if self._clean.get(session_id) == (version, changed):
             return set()
+        if version is not None:
+            await in_thread(self.store.note_found, session_id)
         times = await in_thread(self.store.times, session_id)
         unused = times.keys() - await self._named(self.sessions, session_id)
         if not unused:
             self._clean[session_id] = (version, changed)
         latest = time.time() - KEEP_SECONDS
-        return {name for name in unused if times[name] < latest}
+        old = {name for name in unused if times[name] < latest}
+        if old and version is None:
+            missing_since = await in_thread(self.store.missing_since, session_id)
+            return old if missing_since < latest else set()
+        return old
 
     async def _delete(self, session_id: str, names: set[str]) -> int:
         try:

@@ -97,6 +97,36 @@ async def test_files_of_a_session_in_use_stay(runtime: Runtime) -> None:
     assert await sweeper.sweep() == 1
 
 
+async def test_files_of_a_session_that_comes_back_stay(tmp_path: Path) -> None:
+    """A server that has another storage for some time, as before a move or a restore."""
+    async with Runtime(load_settings(_env_file=None, data_dir=tmp_path)) as runtime:
+        session = await runtime.sessions.create("m")
+        question = UserMessage(content="Look.")
+        question.attachments = await put(runtime, session.session_id, "of a user")
+        async with runtime.sessions.edit(session.session_id) as session:
+            session.append(question)
+        age(runtime.settings.attachments_path)
+    empty = load_settings(_env_file=None, data_dir=tmp_path, sessions_dir="others")
+    async with Runtime(empty) as other:
+        assert await other.attachment_sweeper().sweep() == 0
+        assert await other.attachment_sweeper().sweep() == 0
+    async with Runtime(load_settings(_env_file=None, data_dir=tmp_path)) as runtime:
+        assert await runtime.attachment_sweeper().sweep() == 0
+    folder = runtime.settings.attachments_path / session.session_id
+    assert [each.read_text() for each in folder.iterdir()] == ["of a user"]
+
+
+async def test_files_are_deleted_a_day_after_their_session_was_missed(runtime: Runtime) -> None:
+    await put(runtime, "a-session-that-is-gone", "of nobody")
+    folder = runtime.settings.attachments_path
+    age(folder)
+    sweeper = runtime.attachment_sweeper()
+    assert await sweeper.sweep() == 0
+    age(folder)
+    assert await sweeper.sweep() == 1
+    assert [*folder.iterdir()] == []
+
+
 async def test_what_killed_processes_left_is_deleted(tmp_path: Path, ollama: FakeOllama) -> None:
     """An upload, and the file of a conversation that is not kept; that of a message stays."""
     ollama.add_model("llava:7b", capabilities=["completion", "vision"])
@@ -118,7 +148,10 @@ async def test_what_killed_processes_left_is_deleted(tmp_path: Path, ollama: Fak
     assert len([*folder.glob("*/*")]) == 3
     age(folder)
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        await server.saw("Deleted 2 attachments")
+        await server.saw("Deleted 1 attachments")
+    age(folder)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        await server.saw("Deleted 1 attachments")
     assert [*folder.glob("*/*")] == [folder / session_id / used["attachment_id"]]
     assert [each.name for each in folder.iterdir()] == [session_id]
 
