@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, name = options.pop("command"), options.pop("name")
     open_page = options.pop("open")
     if command not in COMMANDS:
-        known = ", ".join([*COMMANDS, *TERMINAL_COMMANDS, *operator_commands()])
+        known = ", ".join(dict.fromkeys([*COMMANDS, *TERMINAL_COMMANDS, *operator_commands()]))
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
     values = {field: value for field, value in options.items() if value is not None}
     if command in {"serve", "mcp"} and name is not None:

@@ -84,7 +84,9 @@ class Announcement:
 
     def _of_models(self, health: dict[str, Any]) -> Iterator[str]:
         if self.settings.demands_token and self.settings.api_token is None:
-            yield f"  every request needs a token:  {own_command()} token add"
+            folder = shlex.quote(str(self.settings.data_dir))
+            command = f"{own_command()} --data-dir {folder} token add NAME --rights chat,tools"
+            yield f"  every request needs a token; to make one:  {command}"
             return
         models, problems = self._models()
         for line in provider_lines(health, models, problems):

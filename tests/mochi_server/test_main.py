@@ -104,6 +104,13 @@ def test_a_wrong_argument_is_code_2(capsys, arguments):
     assert arguments[-1] in capsys.readouterr().err
 
 
+def test_an_unknown_command_is_told_each_one_that_there_is_once(capsys):
+    assert main(["dance"]) == 2
+    names = capsys.readouterr().err.split("there are: ")[1].rstrip(")\n").split(", ")
+    assert {"serve", "mcp", "token"} < set(names)
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_a_port_in_use_is_one_line_and_code_1(tmp_path, workers):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -236,6 +243,20 @@ async def test_a_public_server_with_a_token_keeps_it_to_itself(server_of):
         assert (await server.get("/models"))[0] == 401
         assert "WARNING" not in server.log
         assert "s3cret" not in server.log
+
+
+async def test_the_start_says_how_to_make_a_token_that_its_server_accepts(tmp_path, server_of):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "tokens.json").write_text('{"tokens": []}')
+    (data / "tokens.json").chmod(0o600)
+    async with server_of(data_dir=data) as server:
+        await server.saw("every request needs a token")
+        line = next(line for line in server.log.splitlines() if "needs a token" in line)
+        command = line.split(":  ", 1)[1].replace("NAME", "alice")
+        token = (await in_shell(command, tmp_path)).strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        assert (await server.get("/models", headers=headers))[0] != 401
 
 
 async def test_workers_share_the_port_and_announce_once(ollama_url, server_of):
