@@ -118,6 +118,8 @@ async def test_a_stream_comes_through_a_proxy_as_it_goes_and_ends_with_its_clien
         own = {"Host": f"{NAME}:{port}", "Origin": f"http://{NAME}:{port}"}
         async with client.get(f"{api}/models", headers=own) as page:
             assert page.status == 200, await page.text()
+        async with client.ws_connect(f"http://127.0.0.1:{port}/ws/chat") as socket:
+            assert (await socket.receive_json(timeout=10))["event"] == "system:ready"
         gate = asyncio.Event()
         ollama.reply(["Hel", "lo", "!"], gate=gate, pause_after=1)
         address = f"{api}/chat/{session_id}/stream"
