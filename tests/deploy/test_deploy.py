@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from compose_spec import PyCompose
@@ -69,6 +71,42 @@ async def test_the_probes_of_the_manifest_are_answered(server_of: Any, probe: st
         url = server.url + request["path"]
         async with server.http.get(url, headers=headers) as response:
             assert response.status == 200
+
+
+def variables_of_compose() -> dict[str, str]:
+    return dict(read("compose.yaml")[0]["services"]["server-1"]["environment"])
+
+
+def variables_of_kubernetes() -> dict[str, str]:
+    [container] = read("kubernetes.yaml")[0]["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+@pytest.mark.parametrize("variables", [variables_of_compose, variables_of_kubernetes])
+async def test_the_page_works_through_a_proxy_with_tls_at_another_address(
+    variables: Callable[[], dict[str, str]], server_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", variables()["FORWARDED_ALLOW_IPS"])
+    headers = {
+        "Host": "chat.example.org",
+        "Origin": "https://chat.example.org",
+        "X-Forwarded-Proto": "https",
+    }
+    proxy = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    async with (
+        server_of(allowed_hosts="chat.example.org") as server,
+        aiohttp.ClientSession(connector=proxy, headers=headers) as client,
+        client.get(server.url + "/api/v1/sessions") as response,
+    ):
+        assert response.status == 200, await response.text()
+
+
+@pytest.mark.parametrize("variables", [variables_of_compose, variables_of_kubernetes])
+def test_one_proxy_may_have_as_many_connections_as_there_may_be_requests(
+    variables: Callable[[], dict[str, str]],
+) -> None:
+    requests = MochiServerSettings.model_fields["max_requests"].default
+    assert int(variables()["MOCHI_MAX_CONNECTIONS_PER_ADDRESS"]) >= requests
 
 
 def test_the_recipe_of_the_image_has_nothing_to_object_to() -> None:
