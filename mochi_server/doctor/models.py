@@ -40,6 +40,7 @@ BUILT_IN = frozenset({"local", "test"})
 START = {
     "ollama": "Start Ollama (https://ollama.com), or correct MOCHI_OLLAMA_HOST.",
     "local": "It needs no Ollama: docs/explanation/built-in-model.md.",
+    "test": "Only test mode needs it: docs/reference/test-mode.md.",
 }
 
 
@@ -181,7 +182,7 @@ def _problem(report: ProviderReport, *, has_model: bool) -> Finding:
     if report.version is not None:
         suggestion = "ollama pull qwen3:8b"
     # What is built in is an offer: nothing is wrong without it.
-    is_spare = has_model and report.alias in BUILT_IN
+    is_spare = report.alias == "test" or (has_model and report.alias in BUILT_IN)
     return note(text, suggestion) if is_spare else warning(text, suggestion)
 
 

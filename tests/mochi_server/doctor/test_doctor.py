@@ -255,6 +255,14 @@ def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
     assert found[0].what == "openai at http://a/v1 lists no model."
 
 
+def test_the_provider_of_test_mode_is_missed_by_nobody_who_has_no_use_for_it() -> None:
+    unusable = ProviderReport(alias="test", where="test", problem="it needs the package openai")
+    gone = ProviderReport(alias="ollama", where="http://a", problem="does not answer")
+    found = list(provider_findings([gone, unusable]))
+    assert levels(found) == ["warning", "note", "error"]
+    assert found[1].suggestion == "Only test mode needs it: docs/reference/test-mode.md."
+
+
 class Faulty(Provider):
     """Somebody's provider, with a mistake in it."""
 
