@@ -80,6 +80,8 @@ async def import_session_file(
                 session_id = await _create(sessions, document)
     else:
         session_id = await _create(sessions, document)
+    if outcome == "created":
+        sessions.catalogue.invalidate()
     return ImportedSession(
         session_id=session_id,
         message_count=len(document.lines),

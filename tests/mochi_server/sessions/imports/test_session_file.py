@@ -80,6 +80,16 @@ async def test_a_session_that_asks_anyway_is_stored_byte_for_byte(imports, setti
     assert (imports.sessions.storage.folder / "a.json").read_bytes() == content
 
 
+@pytest.mark.parametrize("new_id", [False, True])
+async def test_a_server_lists_an_imported_session_at_once(imports, new_id):
+    imports.sessions.catalogue.watch()
+    assert (await imports.sessions.list()).entries == []
+    content = json.dumps({"metadata": {"session_id": "one", "model": "m"}}).encode()
+    done = await import_session_file(imports.sessions, content, new_id=new_id)
+    listed = (await imports.sessions.list()).entries
+    assert [entry["session_id"] for entry in listed] == [done.session_id]
+
+
 async def test_a_session_that_is_there_is_never_overwritten(imports):
     content = file_of(await imports.sessions.create("mine", session_id="one"))
     other = content.replace(b'"mine"', b'"theirs"')
