@@ -226,12 +226,17 @@ class SessionManager:
         if (known := self._cache.get(session_id)) is not None:
             session = _seen(known[1], session_id)
             write = partial(self.storage.replace, session_id, known[0])
-            with suppress(MochiError, SessionChanged):
+            try:
                 change(session)
+            except MochiError:
+                pass  # the present session may allow it
+            else:
                 if session.changed:
                     session.touch()
-                    await run_to_completion(self._write(session, write))
-                    return session
+                    # What a server gave no answer to is not made again: it may have been done.
+                    with suppress(SessionChanged):
+                        await run_to_completion(self._write(session, write))
+                        return session
         async with self.edit(session_id) as session:
             change(session)
         return session

@@ -10,11 +10,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
 from mochi_server.sessions.storage.redis import RedisStorage
+from tests.support.cut_redis import line_to
 from tests.support.mcp import until
 from tests.support.outages import change_during_restart
 from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
@@ -286,6 +289,25 @@ async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of
     assert "The Redis of the sessions cannot be used" in line.message
     assert "Traceback" not in caplog.text
     await sessions.aclose()
+
+
+async def test_a_message_whose_write_was_given_up_is_not_added_again(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+):
+    """Redis has done what it gave no answer to for too long."""
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
+    async with line_to(redis) as line:
+        sessions = SessionManager(RedisStorage(line.url))
+        kept = (await sessions.create("m")).session_id
+
+        async def lose_the_next_too() -> None:  # the client tries twice by itself
+            line.break_at, line.before_break = 1, None
+
+        line.break_at, line.before_break = 1, lose_the_next_too
+        with pytest.raises(StorageError, match="cannot be used"):
+            await sessions.update(kept, lambda session: session.append(UserMessage(content="Hi")))
+        assert len((await sessions.get(kept)).messages) == 1
+        await sessions.aclose()
 
 
 async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(redis: Redis):
