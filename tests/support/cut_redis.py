@@ -16,6 +16,8 @@ class Line:
         self._redis = redis
         self._writers: set[asyncio.StreamWriter] = set()
         self.is_cut = False
+        self.refused = 0
+        """How many connections were not made since."""
         self.is_mute = False
         """Whether connections break as soon as Redis answers: what was sent is executed."""
         self.break_at = 0
@@ -26,6 +28,7 @@ class Line:
 
     async def open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:
+            self.refused += 1
             writer.close()
             return
         try:

@@ -17,7 +17,10 @@ from .progress import RunProgress, read_run
 from .recovery import RunEnding, RunRecovery
 
 RESTORE_SECONDS = 5.0
-"""Seconds in which a run may be missing after Redis was away: its process writes it again."""
+"""Seconds after Redis was away in which a run may be missing, or seem to be without a process.
+
+Its process writes it again.
+"""
 
 
 class RunFollower:
@@ -110,14 +113,14 @@ class RunFollower:
         """
         position: object = None
         state = None
-        missing_until = 0.0
+        restored_until = 0.0
         while True:
             try:
                 part = await self._journal.read(run_id, position)
             except StorageError:  # whoever executes the run writes it again
-                missing_until = anyio.current_time() + RESTORE_SECONDS
+                restored_until = anyio.current_time() + RESTORE_SECONDS
                 part = None
-            if part is None and anyio.current_time() >= missing_until:
+            if part is None and anyio.current_time() >= restored_until:
                 return
             lines = () if part is None else part.lines
             yield lines
@@ -126,7 +129,8 @@ class RunFollower:
                 return
             if part is not None:
                 position = part.position
-                if not (lines or part.is_held or (state == "waiting" and ending is None)):
+                is_dead = not (lines or part.is_held or (state == "waiting" and ending is None))
+                if is_dead and anyio.current_time() >= restored_until:
                     await self._try_to_recover(run_id, ending)
             if not lines:
                 await self._journal.wait(run_id, position)

@@ -99,6 +99,8 @@ class SessionCatalogue:
         self._pending_write: Future[None] | None = None
         """The latest order to the writing thread to write them."""
         self._watch: asyncio.Task[None] | None = None
+        self._is_failing = False
+        """Whether the last check in the background has failed."""
 
     def _use(self, path: Path | None) -> None:
         self.writer = DatabaseThread(path, "mochi-catalogue-write")
@@ -315,7 +317,11 @@ class SessionCatalogue:
             if self.path is not None and lock is not None and lock.held:
                 await in_thread(remove_unused, self.path)
         except (MochiError, TemporarilyUnavailable) as error:
-            logger.warning("The sessions cannot be checked: %s", error)
+            if not self._is_failing:
+                logger.warning("The sessions cannot be checked: %s", error)
+            self._is_failing = True
+        else:
+            self._is_failing = False
         finally:
             if self.unavailable and lock is not None:
                 lock.release()  # so that another process checks the file

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 """Time after which others may take what a process holds of which the storage does not hear."""
 
+AGAIN_SECONDS = 0.2
+"""Pause before claims that could not be renewed are tried again."""
+
 LOCK_SECONDS = 10.0
 """Longest time of an edit; a later write of it is refused if the session has changed."""
 
@@ -119,14 +122,25 @@ class LeasedStorage(SessionStorage):
             await self._end(session_id, lease, token)
 
     async def _keep_claims(self) -> None:
-        """Renew the claims as long as there are some."""
+        """Renew the claims as long as there are some, and tell once of each that is lost.
+
+        While the server is away it is tried again and again: when it is back, a claim whose lease
+        is over belongs to who asks first, and its turn should come before the next message.
+        """
+        lost: set[str] = set()
+        seconds = self._lease_seconds / 3
         while self._claims:
-            await anyio.sleep(self._lease_seconds / 3)
+            await anyio.sleep(seconds)
             try:
                 for session_id in await self._renew():
-                    logger.warning("The claim of session %s is lost: %s", session_id, LOST)
-            except StorageError as error:  # a write tells of it
-                logger.warning("The claims of sessions cannot be renewed: %s", error)
+                    token = self._claims.get(session_id)
+                    if token is not None and token not in lost:
+                        lost.add(token)
+                        logger.warning("The claim of session %s is lost: %s", session_id, LOST)
+            except StorageError:  # who uses the server logs it
+                seconds = AGAIN_SECONDS
+            else:
+                seconds = self._lease_seconds / 3
 
     @override
     async def aclose(self) -> None:

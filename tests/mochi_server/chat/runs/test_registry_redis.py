@@ -18,9 +18,10 @@ from mochi_server.chat.journal.redis_signals import RedisRunSignals
 from mochi_server.chat.journal.signals import RunSignals
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import StorageError
+from mochi_server.sessions.storage.redis import RedisStorage
 from tests.support.cut_redis import Line, line_to
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 from tests.support.turns import Bench, bench, kinds, read_all, read_until
 
 pytestmark = needs_redis
@@ -65,8 +66,17 @@ def lease_seconds() -> float:
 
 
 @pytest.fixture
+def session_storage() -> str:
+    return "json"
+
+
+@pytest.fixture
 async def machines(
-    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch, lease_seconds: float
+    tmp_path: Path,
+    ollama: FakeOllama,
+    monkeypatch: pytest.MonkeyPatch,
+    lease_seconds: float,
+    session_storage: str,
 ) -> AsyncIterator[Machines]:
     def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
         url = str(settings.redis_url)
@@ -76,12 +86,16 @@ async def machines(
         )
 
     monkeypatch.setattr(runtimes, "build_runs", build_runs)
+    monkeypatch.setitem(RedisStorage.__init__.__kwdefaults__, "lease_seconds", lease_seconds)
+    options = PERSISTENT if session_storage == "redis" else ()
     ollama.one_at_a_time = False
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(running_redis(tmp_path))
+        redis = await stack.enter_async_context(running_redis(tmp_path, *options))
         line = await stack.enter_async_context(line_to(redis))
         owner, other = [
-            await stack.enter_async_context(bench(tmp_path, ollama, redis_url=url))
+            await stack.enter_async_context(
+                bench(tmp_path, ollama, redis_url=url, session_storage=session_storage)
+            )
             for url in (line.url, redis.url)
         ]
         yield Machines(redis, line, owner, other)
@@ -187,6 +201,24 @@ async def test_a_reader_at_another_machine_waits_while_redis_is_away(machines: M
     await machines.redis.start()
     assert kinds(await reading)[-2:] == ["message_complete", "done"]
     assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
+
+
+@short_leases
+@pytest.mark.parametrize("session_storage", ["redis"])
+async def test_a_reader_at_another_machine_takes_no_run_while_its_process_writes_it_again(
+    machines: Machines,
+) -> None:
+    machines.journal.follow_seconds = 0.005  # type: ignore[misc] # it looks first
+    session_id, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    await asyncio.sleep(0.6)  # all leases are over then
+    await machines.redis.start()
+    gate.set()
+    assert kinds(await read_all(reader))[-2:] == ["message_complete", "done"]
+    session = await machines.other.sessions.get(session_id)
+    assert [m["content"] for m in session.stored_messages()] == ["Hello", "".join(WORDS)]
 
 
 @short_leases

@@ -310,6 +310,42 @@ async def test_a_message_whose_write_was_given_up_is_not_added_again(
         await sessions.aclose()
 
 
+async def test_claims_are_renewed_as_soon_as_redis_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Else the next message takes the session of a turn that could not renew its claim."""
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
+    lease_seconds = 12.0
+    async with running_redis(tmp_path, *PERSISTENT) as redis:
+        storage = RedisStorage(redis.url, lease_seconds=lease_seconds)
+        async with storage.claim("one"):
+            await redis.stop()
+            await until(lambda: "cannot be used" in caplog.text, lease_seconds)
+            await redis.start()
+            await until(lambda: "answers again" in caplog.text, lease_seconds / 4)
+        assert len(caplog.records) == 2
+        await storage.aclose()
+
+
+async def test_an_outage_is_in_the_log_once(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
+    async with line_to(redis) as line:
+        storage = RedisStorage(line.url, lease_seconds=0.3)
+        sessions = SessionManager(storage, sweep_seconds=0.05)
+        await sessions.list()
+        sessions.catalogue.watch()
+        async with storage.claim("one"):
+            line.cut()
+            await until(lambda: line.refused > 30)
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "The Redis of the sessions cannot be used",
+            "The sessions cannot be checked",
+        ]
+        await sessions.aclose()
+
+
 async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(redis: Redis):
     sessions = SessionManager(RedisStorage(redis.url))
     kept = (await sessions.create("m")).session_id
