@@ -21,6 +21,9 @@ OUTAGE_SECONDS = 3.0
 
 _PAUSE: Final = 0.2
 
+LOG_SECONDS: Final = 30.0
+"""Shortest time between two lines of the log that tell of failures."""
+
 Errors = tuple[type[Exception], ...]
 
 
@@ -43,6 +46,10 @@ class OutageRetry:
         self._transient = transient
         self._failed_at: float | None = None
         """When the first of the failures was since which nothing has succeeded."""
+        self._logged_at = -math.inf
+        """When the log was last told of a failure."""
+        self._is_logged = False
+        """Whether it says that the server cannot be used."""
 
     async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Attempt something; it may be done twice if an answer is lost.
@@ -61,17 +68,24 @@ class OutageRetry:
                 if is_over or not isinstance(error, self._transient):
                     raise StorageError(self._text(error)) from error
             else:
-                if self._failed_at is not None:
-                    self._failed_at = None
+                self._failed_at = None
+                if self._is_logged:
+                    self._is_logged = False
                     logger.warning("%s answers again.", self._server)
                 return result
             await anyio.sleep(_PAUSE)
 
     def _note_failure(self, error: Exception) -> float:
-        """Return when the first of the failures was."""
-        if self._failed_at is None:
-            self._failed_at = time.monotonic()
+        """Return when the first of the failures was; tell the log, unless it was told just now.
+
+        A server that is full, for example, refuses every write, and answers the reads in between.
+        """
+        now = time.monotonic()
+        if not self._is_logged and now - self._logged_at > LOG_SECONDS:
+            self._logged_at, self._is_logged = now, True
             logger.warning(self._text(error))
+        if self._failed_at is None:
+            self._failed_at = now
         return self._failed_at
 
     def _text(self, error: Exception) -> str:

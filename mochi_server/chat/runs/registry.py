@@ -163,6 +163,8 @@ class RunRegistry:
         self._follower = RunFollower(journal, recovery, self._signals, self._tasks)
         self._watching: asyncio.Task[None] | None = None
         self._recovering = anyio.Lock()
+        self._unrecovered: set[str] = set()
+        """Runs without a process that could not be recovered; the log was told of them."""
         self.is_closed = False
         self.observers: list[RunObserver] = []
         """Are told what the runs of this process do, and how those end that it recovers."""
@@ -532,14 +534,22 @@ class RunRegistry:
         Returns when this process recovers none of them any more.
         """
         async with self._recovering:
-            for run_id in await self._journal.dead_runs():
+            dead = [each for each in await self._journal.dead_runs() if each not in self._running]
+            self._unrecovered.intersection_update(dead)
+            for run_id in dead:
+                is_logged = run_id in self._unrecovered
+                self._unrecovered.add(run_id)
                 try:
                     await self._recovery.recover(run_id)
-                except MochiError as error:  # noqa: PERF203 - there are few
-                    text = "The run %s cannot be recovered now: %s"
-                    logger.warning(text, run_id, error.message)
+                except MochiError as error:
+                    if not is_logged:
+                        text = "The run %s cannot be recovered now: %s"
+                        logger.warning(text, run_id, error.message)
                 except Exception:
-                    logger.exception("The run %s cannot be recovered", run_id)
+                    if not is_logged:
+                        logger.exception("The run %s cannot be recovered", run_id)
+                else:
+                    self._unrecovered.discard(run_id)
 
     async def waiting_runs(self) -> set[str]:
         """Return the ids of the runs that wait and that no process executes."""

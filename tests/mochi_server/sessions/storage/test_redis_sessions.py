@@ -346,7 +346,9 @@ async def test_an_outage_is_in_the_log_once(
         await sessions.aclose()
 
 
-async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(redis: Redis):
+async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+):
     sessions = SessionManager(RedisStorage(redis.url))
     kept = (await sessions.create("m")).session_id
     await redis.command("CONFIG SET maxmemory 1")
@@ -354,7 +356,11 @@ async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_rea
         for work in (sessions.create, sessions.delete):
             with pytest.raises(StorageError, match="maxmemory"):
                 await work(kept)
-        assert (await sessions.get(kept)).session_id == kept
+            assert (await sessions.get(kept)).session_id == kept
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "The Redis of the sessions cannot be used",
+            "The Redis of the sessions answers again.",
+        ]
         await redis.command("CONFIG SET maxmemory 0")
         await sessions.delete(kept)
     await sessions.aclose()
