@@ -39,14 +39,17 @@ async def test_there_are_four_short_programs() -> None:
     assert all(code.count("\n") <= MOST_LINES for *_, code in PROGRAMS)
 
 
-@pytest.mark.parametrize(
+each_program = pytest.mark.parametrize(
     ("wire", "language", "code"),
     [pytest.param(*rest, id=f"{name} {rest[0]}") for name, *rest in PROGRAMS],
 )
-async def test_a_program_shows_the_answer(
-    server: Server, tmp_path: Path, wire: str, language: str, code: str
-) -> None:
-    path = tmp_path / ("client.py" if language == "python" else "client.mjs")
+
+
+async def run_program(
+    server: Server, folder: Path, wire: str, language: str, code: str, *, model: str, message: str
+) -> tuple[int | None, str, str]:
+    """Run a program and return its exit code, its output and its errors."""
+    path = folder / ("client.py" if language == "python" else "client.mjs")
     path.write_text(code)
     command = [sys.executable]
     if language == "javascript":
@@ -55,9 +58,8 @@ async def test_a_program_shows_the_answer(
             pytest.skip("node is not installed")
         command = [node, "--experimental-websocket"]
     base = server.url.replace("http", "ws", 1) if wire == "WebSocket" else server.url
-    message = scripted([says("It scatters blue light.")])
     process = await asyncio.create_subprocess_exec(
-        *(*command, str(path), base, "qwen3:14b", message),
+        *(*command, str(path), base, model, message),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -69,4 +71,26 @@ async def test_a_program_shows_the_answer(
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert (process.returncode, out.decode()) == (0, "It scatters blue light."), error.decode()
+    return process.returncode, out.decode(), error.decode()
+
+
+@each_program
+async def test_a_program_shows_the_answer(
+    server: Server, tmp_path: Path, wire: str, language: str, code: str
+) -> None:
+    message = scripted([says("It scatters blue light.")])
+    done = await run_program(
+        server, tmp_path, wire, language, code, model="qwen3:14b", message=message
+    )
+    assert done[:2] == (0, "It scatters blue light."), done
+
+
+@each_program
+async def test_a_program_shows_why_a_request_is_refused_and_ends(
+    server: Server, tmp_path: Path, wire: str, language: str, code: str
+) -> None:
+    _, out, error = await run_program(
+        server, tmp_path, wire, language, code, model="preset/nobody", message="Hello"
+    )
+    assert out == ""
+    assert "There is no preset named 'nobody'." in error
