@@ -28,6 +28,9 @@ from ..constants import DURATION
 from ..core.logs import LogFormat
 from ..core.tokens import TOKENS
 
+_HOST = re.compile(r"[^/:\s]+|\[?[0-9a-fA-F:.]+\]?")
+"""A host name, or an address, in brackets or not; without scheme and port."""
+
 _NETLOC = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """A network location whose port, if any, is a number. The standard library's error for another port
 would show it, and it may be a part of a password with a slash in it."""
@@ -84,6 +87,13 @@ def _complete_address(value: str) -> str:
     return text
 
 
+def _check_hosts(value: list[str]) -> list[str]:
+    for name in value:
+        if not _HOST.fullmatch(name):
+            raise ValueError(f"{name!r} is not a host name such as chat.example.org")
+    return value
+
+
 def _check_http_address(value: str) -> str:
     parts = urlsplit(value)
     is_address = parts.scheme in {"http", "https"} and parts.hostname
@@ -127,6 +137,7 @@ def _none_if_blank(value: SecretStr | None) -> SecretStr | None:
 
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split_at_commas)]
 Origins = Annotated[CommaList, AfterValidator(_check_origins)]
+HostNames = Annotated[CommaList, AfterValidator(_check_hosts)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
 ]
@@ -321,7 +332,7 @@ class MochiServerSettings(BaseSettings):
     cors_origins: Origins = Field(
         default=[], description="Origins of web pages that may use the server, comma-separated."
     )
-    allowed_hosts: CommaList = Field(
+    allowed_hosts: HostNames = Field(
         default=[],
         description="Host names to answer for, comma-separated, beside loopback and the address.",
     )

@@ -39,6 +39,20 @@ def test_a_keep_alive_that_ollama_refuses_is_one_line(monkeypatch, capsys, value
     assert "a duration such as 5m" in line
 
 
+@pytest.mark.parametrize("name", ["http://a.example", "a.example:8000", "a.example/", "a b"])
+def test_what_is_no_host_name_is_not_allowed_as_one(monkeypatch, capsys, name):
+    monkeypatch.setenv("MOCHI_ALLOWED_HOSTS", f"b.example,{name}")
+    assert main(["pull", "nothing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name!r} is not a host name such as chat.example.org" in line
+
+
+def test_host_names_that_are_allowed(monkeypatch):
+    names = ["*", ".example.org", "my_host", "192.0.2.1", "::1", "[::1]", "exämple.org"]
+    monkeypatch.setenv("MOCHI_ALLOWED_HOSTS", ",".join(names))
+    assert load_settings().allowed_hosts == names
+
+
 def test_sessions_in_redis_need_its_address(monkeypatch, capsys):
     monkeypatch.setenv("MOCHI_SESSION_STORAGE", "redis")
     assert main(["pull", "nothing"]) == 2
