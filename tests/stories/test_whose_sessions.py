@@ -131,6 +131,28 @@ async def test_what_is_begun_in_the_same_way_by_two_people_is_kept_apart(
     assert [each["session_id"] for each in found.sessions] in ([], [made["bob"]])
 
 
+async def test_a_search_does_not_tell_how_many_sessions_of_others_have_a_word(
+    engine: Bench,
+) -> None:
+    create, search = engine.runtime.sessions.create, engine.runtime.search.search
+
+    async def answers() -> list[list[Any]]:
+        with serving(BOB):
+            found = [await search(text) for text in ("oak", "elm", "oak elm")]
+        return [[(e["title"], e["score"]) for e in each.sessions] for each in found]
+
+    with serving(BOB):
+        for title in ("elm elm elm oak", "oak oak oak elm", "birch", "beech", "pine"):
+            await create("m", labels={"title": title})
+    before = await answers()
+    assert [len(each) for each in before] == [2, 2, 2]
+    with serving(ALICE):
+        for number in range(5):
+            await create("m", labels={"title": f"elm {number}"})
+            await create("m", labels={"title": f"fir {number}"})
+    assert await answers() == before
+
+
 async def test_a_feed_has_what_its_reader_sees(engine: Bench, ollama: FakeOllama) -> None:
     tools = ToolSettings(tools=["write"], execution_policy=ToolExecutionPolicy.ALWAYS_CONFIRM)
     readers: dict[str, Any] = {}

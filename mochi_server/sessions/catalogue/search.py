@@ -355,8 +355,9 @@ def find(
     """Return a page of the matching sessions, the best first, and whether there are more.
 
     Of equals, the one changed last comes first. Only the best ``most`` are considered; -1 for all.
+    With an owner all are equal: a score says how many sessions of others have a word.
     """
-    if query.required and _is_ranked(connection, query):
+    if query.required and session_filter.owner is None and _is_ranked(connection, query):
         conditions, values = session_filter.conditions()
         best = "" if most < 0 else f"ORDER BY score DESC LIMIT {most}"
         statement = _RANKED.format(best, conditions)
