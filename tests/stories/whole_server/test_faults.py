@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mochi_server.testing import call, instructions, text
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
 from tests.support.mcp import until
-from tests.support.redis import PERSISTENT, needs_redis, running_redis
+from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -60,6 +61,21 @@ async def until_free(server: Server, session_id: str) -> None:
     while status == 409:
         status, _ = await server.post(f"/chat/{session_id}", {"message": saying(1)})
     assert status == 200
+
+
+@asynccontextmanager
+async def server_over_redis(folder: Path, *options: str) -> AsyncIterator[tuple[Redis, Server]]:
+    """A server whose sessions are in Redis, and whose model speaks 20 words a second."""
+    async with (
+        running_redis(folder, *options) as redis,
+        running_server(
+            data_dir=folder,
+            session_storage="redis",
+            redis_url=redis.url,
+            test_words_per_second=20,
+        ) as server,
+    ):
+        yield redis, server
 
 
 @needs_mount
@@ -124,15 +140,7 @@ async def test_a_folder_that_becomes_read_only_is_read_and_refuses_messages(
 
 @needs_redis
 async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(tmp_path: Path) -> None:
-    async with (
-        running_redis(tmp_path, *PERSISTENT) as redis,
-        running_server(
-            data_dir=tmp_path,
-            session_storage="redis",
-            redis_url=redis.url,
-            test_words_per_second=20,
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path, *PERSISTENT) as (redis, server):
         reader, reading = await begin(server, 100)
         await redis.stop()
         other = await server.get(f"/sessions/{reader.session_id}")
@@ -200,15 +208,7 @@ async def test_a_turn_stores_its_result_through_a_restart_of_redis(tmp_path: Pat
 async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_error(
     tmp_path: Path,
 ) -> None:
-    async with (
-        running_redis(tmp_path) as redis,
-        running_server(
-            data_dir=tmp_path,
-            session_storage="redis",
-            redis_url=redis.url,
-            test_words_per_second=20,
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path) as (redis, server):
         reader, reading = await begin(server, 60)
         await redis.stop()
         await redis.start()
@@ -226,15 +226,7 @@ async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_er
 
 @needs_redis
 async def test_a_turn_whose_redis_becomes_a_replica_ends_with_an_error(tmp_path: Path) -> None:
-    async with (
-        running_redis(tmp_path) as redis,
-        running_server(
-            data_dir=tmp_path,
-            session_storage="redis",
-            redis_url=redis.url,
-            test_words_per_second=20,
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path) as (redis, server):
         reader, reading = await begin(server, 60)
         await redis.command("REPLICAOF 127.0.0.1 1")
         with anyio.fail_after(SECONDS):
