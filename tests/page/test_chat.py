@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -195,7 +196,9 @@ async def test_an_image_is_attached_and_shown_with_the_message(page):
     await expect(shown).to_have_attribute("src", re.compile("^blob:"))
 
 
-async def test_an_image_may_be_attached_before_the_models_have_arrived(page):
+@asynccontextmanager
+async def without_models(page):
+    """Load the page anew; the list of models arrives when the block ends."""
     arrived = asyncio.Event()
 
     async def hold(route):
@@ -204,13 +207,28 @@ async def test_an_image_may_be_attached_before_the_models_have_arrived(page):
 
     await page.route(re.compile("/models$"), hold)
     await page.reload()
-    image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
-    await page.locator("input[type=file]").set_input_files(image)
-    await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
+    yield
     arrived.set()
+
+
+async def test_an_image_may_be_attached_before_the_models_have_arrived(page):
+    async with without_models(page):
+        image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
+        await page.locator("input[type=file]").set_input_files(image)
+        await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
     await send(page, "What is on it?")
     await answered(page)
     await expect(page.locator(".answer")).to_contain_text("[files: 1]")
+
+
+async def test_a_message_may_be_sent_before_the_models_have_arrived(page):
+    async with without_models(page):
+        message = page.get_by_role("textbox", name="Write a message")
+        await message.fill("Hello.")
+        await message.press("Enter")
+        await expect(message).to_have_value("")
+    await answered(page)
+    await expect(page.locator(".question")).to_contain_text("Hello.")
 
 
 async def test_an_image_that_is_pasted_is_attached(page):

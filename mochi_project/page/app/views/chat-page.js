@@ -161,8 +161,11 @@ export function NewChatPage({ openSidebar }) {
   const start = async (text, files, uses = []) => {
     setStarting(true);
     const isStarted = await attempt(async () => {
-      preference.write("model", name);
-      const id = await createSession({ model: name, ...withTools(draft, uses) });
+      await models.need(); // whoever writes fast does not wait for the list
+      const used = chosen ?? usual(models.state.peek().value.models);
+      if (!used) throw new Error(t.noModelYet);
+      preference.write("model", used);
+      const id = await createSession({ model: used, ...withTools(draft, uses) });
       drafts.write(NEW, "");
       await open(id);
       try {
@@ -184,7 +187,7 @@ export function NewChatPage({ openSidebar }) {
         <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} 
           onTry=${(text, uses) => start(text, [], uses)} /></div>
         <${Composer} session=${NEW} model=${model} onSend=${start} onStop=${null}
-          disabled=${!name || isStarting} />
+          disabled=${(loaded && !name) || isStarting} />
       </div>
       ${settings.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
         close=${() => settings.setOpen(false)}
