@@ -1,6 +1,6 @@
 // A session, or the start of a new one.
 
-import { html, useEffect, useState, useValue } from "../library.js";
+import { html, useEffect, useLayoutEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
 import { modelNamed, models, tools } from "../state/catalogue.js";
 import { chat, createSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
@@ -152,7 +152,7 @@ export function NewChatPage({ openSidebar }) {
   const [draft, setDraft] = useState({});
   const [isStarting, setStarting] = useState(false);
   const settings = useSettingsPanel();
-  useEffect(() => {
+  useLayoutEffect(() => { // before anybody can send
     open(null);
     models.need();
   }, []);
