@@ -185,13 +185,21 @@ async def test_what_others_do_appears_by_itself(shared, page):
     await answered(page, 3)
 
 
-async def test_an_image_is_attached_and_shown_with_the_message(page):
+async def attach_image(page):
     image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
     await page.locator("input[type=file]").set_input_files(image)
     await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
+
+
+async def ask_about_it(page):
     await send(page, "What is on it?")
     await answered(page)
     await expect(page.locator(".answer")).to_contain_text("[files: 1]")
+
+
+async def test_an_image_is_attached_and_shown_with_the_message(page):
+    await attach_image(page)
+    await ask_about_it(page)
     shown = page.locator(".question").get_by_role("img", name="dot.png")
     await expect(shown).to_have_attribute("src", re.compile("^blob:"))
 
@@ -213,12 +221,8 @@ async def without_models(page):
 
 async def test_an_image_may_be_attached_before_the_models_have_arrived(page):
     async with without_models(page):
-        image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
-        await page.locator("input[type=file]").set_input_files(image)
-        await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
-    await send(page, "What is on it?")
-    await answered(page)
-    await expect(page.locator(".answer")).to_contain_text("[files: 1]")
+        await attach_image(page)
+    await ask_about_it(page)
 
 
 async def test_a_message_may_be_sent_before_the_models_have_arrived(page):
