@@ -13,9 +13,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags of ``open`` that follow no link and do not wait for a pipe."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 """Error numbers of ``open`` with ``PLAIN`` for no file, a link, a folder or a socket."""
@@ -91,7 +94,8 @@ def replace_file(
 
     The new file gets the mode of the file that it replaces and, where the system allows it, its
     owner and group; else the mode follows the umask and ``private``. A crash at any instant leaves
-    the old or the new content, and perhaps ``.{stem}.{16 hexadecimal digits}.tmp`` beside it.
+    the old or the new content, and perhaps ``.{stem}.{16 hexadecimal digits}.tmp`` beside it, which
+    is locked while it is written.
 
     Args:
         path: Where to write.
@@ -110,21 +114,26 @@ def replace_file(
     if old is not None and not stat.S_ISREG(old.st_mode):
         old = None
     mode = PRIVATE_FILE if private else 0o666
+    if old is not None:
+        mode = stat.S_IMODE(old.st_mode)
     try:
+        handle = os.open(temporary, _NEW, mode)
+    except FileNotFoundError:
+        make_folder(path.parent, private=private)
+        handle = os.open(temporary, _NEW, mode)
+    with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
         try:
-            status = _write(temporary, parts, old, mode)
-        except FileNotFoundError:  # before a part was taken: the folder is not there
-            make_folder(path.parent, private=private)
-            status = _write(temporary, parts, old, mode)
-        if new:
-            _rename_unless_taken(temporary, path)
-        else:
-            temporary.replace(path)
-        flush_folder(path.parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            status = _write(temporary, file, parts, old)
+            if new:
+                _rename_unless_taken(temporary, path)
+            else:
+                temporary.replace(path)
+            flush_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
     return status
 
 
@@ -139,7 +148,7 @@ def _rename_unless_taken(temporary: Path, path: Path) -> None:
         temporary.unlink()
         return
     # A crash here leaves an empty file: such a disk allows nothing better.
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, _NEW, 0o600))
     try:
         temporary.replace(path)
     except OSError:
@@ -192,19 +201,17 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _write(
-    path: Path, parts: Iterable[bytes], old: os.stat_result | None, mode: int
+    path: Path, file: BinaryIO, parts: Iterable[bytes], old: os.stat_result | None
 ) -> os.stat_result:
-    mode = mode if old is None else stat.S_IMODE(old.st_mode)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
-        if old is None:
-            give_to_folder_owner(path, handle)
-        file.writelines(parts)
-        file.flush()
-        os.fsync(handle)
-        status = os.fstat(handle)
-        if old is not None and _access(status) != _access(old):
-            _copy_access(handle, status, old)
+    handle = file.fileno()
+    if old is None:
+        give_to_folder_owner(path, handle)
+    file.writelines(parts)
+    file.flush()
+    os.fsync(handle)
+    status = os.fstat(handle)
+    if old is not None and _access(status) != _access(old):
+        _copy_access(handle, status, old)
     return status
 
 

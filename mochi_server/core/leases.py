@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ..errors import StorageError
-from .files import PRIVATE_FILE, give_to_folder_owner, make_folder
+from .files import PLAIN, PRIVATE_FILE, give_to_folder_owner, make_folder
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def _open(path: Path) -> int:
 def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock alone; False as well where there is no file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, PLAIN)
     except FileNotFoundError:
         return False
     try:
@@ -117,13 +117,25 @@ def is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
+def is_abandoned(path: Path, seconds: float) -> bool:
+    """Return whether a file was last changed so many seconds ago and nobody has it locked.
+
+    Its age alone does not tell that its writer died: the time of day may jump while it is written,
+    and need not be that of the disk.
+
+    Raises:
+        OSError: there is no such file, or it cannot be opened.
+    """
+    return time.time() - path.lstat().st_mtime > seconds and not is_locked(path)
+
+
 def is_used(path: Path) -> bool:
     """Return whether anybody holds the lock, alone or with others; False where there is no file.
 
     Who takes the lock at that very moment may fail, and should try again.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, PLAIN)
     except FileNotFoundError:
         return False
     try:

@@ -17,6 +17,7 @@ from ..config import MochiServerSettings
 from ..constants import FORMAT_VERSION
 from ..core.aio import in_daemon_thread, yield_to_loop
 from ..core.files import read_plain
+from ..core.leases import is_abandoned
 from ..core.progress import counted
 from ..errors import JSONObject, MochiError
 from ..runtime import Runtime
@@ -159,7 +160,8 @@ def _size(count: int) -> str:
 async def check_leftovers(runtime: Runtime) -> list[Finding]:
     """Find temporary files of processes that crashed.
 
-    Whether a lock is held is not tried: who tries has it for a moment, and may refuse a turn by it.
+    Whether a session's lock is held is not tried: who tries has it for a moment, and may refuse a
+    turn by it.
     """
     return await in_daemon_thread(lambda: list(_leftovers(runtime.settings)))
 
@@ -179,8 +181,8 @@ def _leftovers(settings: MochiServerSettings) -> Iterator[Finding]:
 
 def _is_leftover(path: Path) -> bool:
     with suppress(OSError):
-        is_old = time.time() - path.lstat().st_mtime > LEFTOVER_SECONDS
-        return is_old and LEFTOVER.fullmatch(path.name) is not None
+        is_one = LEFTOVER.fullmatch(path.name) is not None
+        return is_one and is_abandoned(path, LEFTOVER_SECONDS)
     return False
 
 

@@ -30,7 +30,7 @@ from ...core.files import (
     read_plain,
     replace_file,
 )
-from ...core.leases import FileLock
+from ...core.leases import FileLock, is_abandoned
 from ...errors import ConfirmationUnavailable, MochiError
 from .confirmation import (
     CONFIRMATION,
@@ -211,7 +211,7 @@ class FileConfirmationStore(ConfirmationStore):
                 raise
         try:
             # Where the disk has no hard links, a decision is empty at first.
-            return LOST if _age(path) > EMPTY_SECONDS else None
+            return LOST if time.time() - path.lstat().st_mtime > EMPTY_SECONDS else None
         except FileNotFoundError:
             return None
 
@@ -281,7 +281,7 @@ class FileConfirmationStore(ConfirmationStore):
         """Remove what processes left behind that were killed."""
         for name in names:
             with suppress(OSError):
-                if _age(path := self._folder / name) > LEFTOVER_SECONDS:
+                if is_abandoned(path := self._folder / name, LEFTOVER_SECONDS):
                     path.unlink()
 
     @_translate_errors()
@@ -366,8 +366,3 @@ def _record_in(line: bytes) -> ConfirmationRecord | None:
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
-
-
-def _age(path: Path) -> float:
-    """Return the seconds since a file was changed."""
-    return time.time() - path.stat(follow_symlinks=False).st_mtime

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import stat
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
 from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
-from ...core.leases import FileLock, remove_free_locks
+from ...core.leases import FileLock, is_abandoned, remove_free_locks
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
 from .base import SESSION_ID, Entry, SessionChanged, SessionLock, SessionStorage, check_session_id
 
@@ -28,7 +27,7 @@ LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
 """How ``replace_file`` names the temporary file of a session; other files are left alone."""
 
 LEFTOVER_SECONDS = 600
-"""A temporary file this old belongs to a process that crashed."""
+"""A temporary file this old that nobody writes belongs to a process that crashed."""
 
 _HEADS_AT_ONCE = 500
 
@@ -352,7 +351,7 @@ def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _entries(directory, tidy=tidy)
+            return _entries(folder, directory, tidy=tidy)
         finally:
             os.close(directory)
     except FileNotFoundError:
@@ -361,14 +360,14 @@ def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
         raise StorageError(f"{folder} cannot be listed: {error.strerror or error}") from error
 
 
-def _entries(directory: int, *, tidy: bool) -> list[Entry]:
+def _entries(folder: Path, directory: int, *, tidy: bool) -> list[Entry]:
     """Return the entries of an open folder; written for speed, it sees every file."""
     entries: list[Entry] = []
     get_status, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
     for name in os.listdir(directory):
         if not name.endswith(".json") or name.startswith("."):
             if tidy and LEFTOVER.fullmatch(name):
-                _remove_leftover(name, directory)
+                _remove_leftover(folder / name)
             continue
         try:
             status = get_status(name, dir_fd=directory, follow_symlinks=False)
@@ -385,9 +384,8 @@ def _entries(directory: int, *, tidy: bool) -> list[Entry]:
     return entries
 
 
-def _remove_leftover(name: str, directory: int) -> None:
+def _remove_leftover(path: Path) -> None:
     with contextlib.suppress(OSError):
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if time.time() - status.st_mtime > LEFTOVER_SECONDS:
-            logger.info("Removing %s, left by a process that crashed", name)
-            os.unlink(name, dir_fd=directory)
+        if is_abandoned(path, LEFTOVER_SECONDS):
+            logger.info("Removing %s, left by a process that crashed", path.name)
+            path.unlink()

@@ -19,7 +19,7 @@ import pytest
 
 from mochi_server.chat.confirmations import files
 from mochi_server.chat.confirmations.files import FileConfirmationStore
-from mochi_server.core.files import is_steady
+from mochi_server.core.files import is_steady, replace_file
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable
 from tests.support.confirmations import NO, YES, make_confirmation
 from tests.support.disk import full_disk
@@ -338,6 +338,21 @@ async def test_leftovers_of_killed_processes_are_removed(folder, store):
         os.utime(path, (time.time() - 600,) * 2)
     await store.pending()
     assert not any(path.exists() for path in leftovers)
+
+
+async def test_what_is_being_written_outlives_a_clock_that_jumps_ahead(folder, store):
+    await store.put(first := make_confirmation())
+
+    def parts():
+        yield b"half, "
+        (temporary,) = (path for path in folder.iterdir() if path.suffix == ".tmp")
+        os.utime(temporary, (0, 0))
+        asyncio.run(store.pending())
+        yield b"and the rest"
+
+    await asyncio.to_thread(replace_file, path := folder / "other.txt", parts())
+    assert path.read_bytes() == b"half, and the rest"
+    assert await store.pending() == [first]
 
 
 async def test_a_consumption_that_was_cut_off_is_repeated_and_counts_once(folder, store):

@@ -12,7 +12,7 @@ import pytest
 from mochi_server.core.leases import FileLock
 from mochi_server.errors import SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, SessionManager
-from mochi_server.sessions.storage.json_files import LEFTOVER_SECONDS
+from mochi_server.sessions.storage.json_files import LEFTOVER_SECONDS, scan
 
 
 async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
@@ -80,6 +80,20 @@ async def test_what_a_killed_writer_leaves_is_swept_away(tmp_path: Path):
     os.utime(tmp_path / seen[0], (0, 0))
     await storage.entries()
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+async def test_a_write_outlives_a_clock_that_jumps_ahead(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+
+    def parts():
+        yield b"half, "
+        for path in tmp_path.iterdir():
+            os.utime(path, (0, 0))
+        assert scan(tmp_path) == []
+        yield b"and the rest"
+
+    await storage.write("one", parts())
+    assert (await storage.read("one"))[0] == b"half, and the rest"
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o640])
