@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,7 @@ class API:
     def __init__(self) -> None:
         # A 500 must be an answer, not an exception in the test.
         self.client = AsyncClient(raise_request_exception=False)
+        self._streams: list[AsyncGenerator[bytes]] = []
 
     async def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """The response; ``.json()`` is its body."""
@@ -111,8 +112,14 @@ class API:
         with serving(Caller(name=LOOPBACK)):  # as the gate finds out
             response = await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
         if isinstance(response, EventStreamResponse):
-            response.streaming_content = _parts_of(response)
+            response.streaming_content = parts = _parts_of(response)
+            self._streams.append(parts)
         return response
+
+    async def aclose(self) -> None:
+        """Close what was not read to its end: else the collector finds its task."""
+        for parts in self._streams:
+            await parts.aclose()
 
     async def get(self, path: str, **options: Any) -> Any:
         return await self("GET", path, **options)
@@ -135,7 +142,7 @@ class API:
         return response.json()["session_id"]
 
 
-async def _parts_of(response: EventStreamResponse) -> AsyncIterator[bytes]:
+async def _parts_of(response: EventStreamResponse) -> AsyncGenerator[bytes]:
     """Yield the parts of a stream's body as the handler sends them, one at a time."""
     sender, receiver = anyio.create_memory_object_stream[Any](0)
 
@@ -165,7 +172,9 @@ def _encoded(options: dict[str, Any]) -> dict[str, Any]:
 @pytest_asyncio.fixture
 async def api(mochi: MochiServerSettings) -> AsyncIterator[API]:
     """The API without a socket; the runtime of this test is closed at its end."""
-    yield API()
+    api = API()
+    yield api
+    await api.aclose()
     await get_runtime().aclose()
     forget_runtime()
 
