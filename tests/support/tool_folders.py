@@ -1,15 +1,18 @@
-"""Folders of tools for tests, and what became of processes."""
+"""Folders of tools for tests, processes that load them, and what became of those."""
 
 from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
-from mochi_server.tools.base import FolderSpec
+from mochi_server.tools.base import FolderSpec, LoadedFolder
+from mochi_server.tools.process.loader import ProcessLoader
 
 
 def tool_folder(path: Path, code: str) -> FolderSpec:
@@ -17,6 +20,24 @@ def tool_folder(path: Path, code: str) -> FolderSpec:
     path.mkdir(parents=True, exist_ok=True)
     (path / "__init__.py").write_text(textwrap.dedent(code), encoding="utf-8")
     return FolderSpec(path=path)
+
+
+@asynccontextmanager
+async def process_loader(**options: Any) -> AsyncIterator[ProcessLoader]:
+    loader = ProcessLoader(**options)
+    try:
+        yield loader
+    finally:
+        with anyio.fail_after(30):
+            await loader.aclose()
+
+
+@asynccontextmanager
+async def loaded_folder(path: Path, code: str, **options: Any) -> AsyncIterator[LoadedFolder]:
+    """A folder with this ``__init__.py``, in processes of a loader with these options."""
+    async with process_loader(**options) as loader:
+        [folder] = await loader.load([tool_folder(path, code)])
+        yield folder
 
 
 def is_gone(pid: int) -> bool:

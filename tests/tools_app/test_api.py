@@ -8,7 +8,7 @@ import pytest
 from mochi_project.runtime import get_runtime
 from mochi_server.tools.base import ToolContext
 from tests.support.mcp import SECONDS, Wire, tool, write_config
-from tests.support.tools import PlainSource, function, noting, write_tools
+from tests.support.tools import PlainSource, write_tools
 
 pytestmark = pytest.mark.usefixtures("ollama_url")
 
@@ -149,29 +149,6 @@ async def test_without_a_folder_there_is_nothing_and_no_problem(api, mochi):
     response = await api.post("/tools/reload")
     assert (response.status_code, response.json()) == (200, nothing)
     assert not mochi.tools_path.exists()
-
-
-async def test_a_new_file_is_listed_without_a_reload(api, folder):
-    assert "shout" not in (await api.get("/tools")).json()["tools"]
-    write_tools(folder / "text", init=function("shout") + "\n__all__ = ['shout']")
-    listed = (await api.get("/tools")).json()
-    assert "shout" in listed["tools"]
-    assert listed["groups"]["text"] == ["shout"]
-    assert (await api.get("/tools/shout")).json()["destructive"] is None
-
-
-async def test_a_reload_imports_what_has_not_changed(api, mochi, tmp_path):
-    log = tmp_path / "log"
-    init = noting(log) + function("add") + "\n__all__ = ['add']"
-    write_tools(mochi.tools_path, init=init)
-    await api.get("/tools")
-    before = len(log.read_text())
-    await api.get("/tools")
-    assert len(log.read_text()) == before
-    reloaded = await api.post("/tools/reload")
-    assert reloaded.status_code == 200
-    assert list(reloaded.json()["tools"]) == ["add"]
-    assert len(log.read_text()) > before
 
 
 async def test_executions_are_counted_and_remembered(api, folder):

@@ -58,12 +58,6 @@ def test_a_folder_that_is_not_there_is_empty(tmp_path):
     assert (service.tools, service.groups, service.problems) == ({}, {}, [])
 
 
-def test_code_that_ends_the_program_is_a_problem(tmp_path):
-    folder = write_tools(tmp_path / "tools", init="import sys\nsys.exit(3)\n")
-    [problem] = ToolDiscoveryService(folder).problems
-    assert (problem.line, "SystemExit" in problem.reason) == (2, True)
-
-
 def test_every_promised_name_is_there_and_no_other():
     for name in package.__all__:
         assert getattr(package, name).__name__ == name

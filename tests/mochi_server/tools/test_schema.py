@@ -2,75 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import enum
-import typing
 import uuid
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field
 
 from mochi_server.tools.functions.python_tool import PythonTool
 from mochi_server.tools.functions.signature import Unsupported
 from mochi_server.tools.schema import ToolSchemaService
 
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Point(BaseModel):
-    """A place."""
-
-    title: str = "here"
-    x: int
-    near: list[Point] = []
-
-
-@dataclasses.dataclass
-class Size:
-    width: int
-    height: int = 1
-
-
-class Options(typing.TypedDict, total=False):
-    depth: int
-    size: Size
-
-
-class Odd(BaseModel):
-    value: int
-
-    @field_validator("value")
-    @classmethod
-    def refuse(cls, value: int) -> int:
-        raise {0: KeyError, 1: SystemExit, 2: KeyboardInterrupt, 3: RecursionError}.get(
-            value, ValueError
-        )("odd")
+from .functions.hints import Colour, Options, Point, Size, tool_of
 
 
 def describe(function: Any) -> PythonTool:
     return ToolSchemaService().describe(function, function.__name__)
 
 
-def properties(function: Any) -> dict[str, Any]:
-    found = describe(function).parameters["properties"]
+def schema_of(hint: Any) -> Any:
+    found = tool_of(hint).parameters["properties"]
     assert isinstance(found, dict)
-    return found
-
-
-def schema_of(hint: Any) -> dict[str, Any]:
-    def tool(value): ...
-
-    tool.__doc__ = "Do it."
-    tool.__annotations__ = {"value": hint, "return": str}
-    (own,) = properties(tool).values()
-    return own
+    return found["value"]
 
 
 def test_what_ollamas_converter_loses_is_put_back() -> None:
@@ -152,11 +107,7 @@ def test_the_short_form_says_what_the_list_of_tools_shows() -> None:
     ],
 )
 def test_types_are_called_as_people_write_them(hint: Any, name: str) -> None:
-    def tool(value): ...
-
-    tool.__doc__ = "Do it."
-    tool.__annotations__ = {"value": hint, "return": str}
-    short = describe(tool).short_parameters["value"]
+    short = tool_of(hint).short_parameters["value"]
     assert isinstance(short, dict)
     assert short["type"] == name
 

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import enum
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from mochi_server.tools.base import ToolFailed
 from mochi_server.tools.functions.results import as_text
 
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Point(BaseModel):
-    """A place."""
-
-    title: str = "here"
-    x: int
-    near: list[Point] = []
-
-
-@dataclasses.dataclass
-class Size:
-    width: int
-    height: int = 1
+from .hints import Colour, Point, Size
 
 
 class Unprintable:

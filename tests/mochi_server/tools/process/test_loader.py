@@ -1,4 +1,4 @@
-"""Many folders of tools at once, which several processes describe side by side."""
+"""Folders of tools, which several processes describe side by side, and where those run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.functions.model import FunctionArguments
-from mochi_server.tools.functions.signature import read_signature
-from mochi_server.tools.process.loader import ProcessLoader
-from tests.support.tool_folders import tool_folder
+from tests.support.tool_folders import loaded_folder, process_loader, tool_folder
 
 MANY = 35
 CODE = '''
@@ -25,9 +21,8 @@ def work{number}() -> str:
 @pytest.mark.parametrize("count", [0, 1, 7, 17, MANY])
 async def test_folders_come_back_in_their_order(tmp_path: Path, count: int) -> None:
     """Each with its own tools, which can be called."""
-    loader = ProcessLoader()
     specs = [tool_folder(tmp_path / f"f{n}", CODE.format(number=n)) for n in range(count)]
-    try:
+    async with process_loader() as loader:
         found = await loader.load(specs)
         assert [each.description.folder for each in found] == [str(each.path) for each in specs]
         names = [[tool.name for tool in each.description.tools] for each in found]
@@ -35,13 +30,10 @@ async def test_folders_come_back_in_their_order(tmp_path: Path, count: int) -> N
         if found:
             last = count - 1
             assert await found[last].call(f"work{last}", {}) == f"done {last}"
-    finally:
-        await loader.aclose()
 
 
 async def test_folders_that_end_their_process_hurt_no_other(tmp_path: Path) -> None:
     """First, last and in the middle of what one process describes."""
-    loader = ProcessLoader()
     deadly = {0, 9, 10, 20, MANY - 1}
     specs = [
         tool_folder(
@@ -50,21 +42,21 @@ async def test_folders_that_end_their_process_hurt_no_other(tmp_path: Path) -> N
         )
         for n in range(MANY)
     ]
-    try:
+    async with process_loader() as loader:
         found = await loader.load(specs)
         broken = {n for n, each in enumerate(found) if each.description.problems}
         assert broken == deadly
         assert all(found[n].description.tools for n in range(MANY) if n not in deadly)
-    finally:
-        await loader.aclose()
 
 
-def test_a_refusal_is_short_however_long_the_names_in_it_are() -> None:
-    """Models make up keys of any length."""
-
-    def take(a: dict[str, float]) -> str:
-        return str(a)
-
-    with pytest.raises(InvalidArguments) as refused:
-        FunctionArguments(read_signature(take).parameters).bind({"a": {"9" * 5000: False}})
-    assert len(str(refused.value)) < 200
+async def test_modules_in_the_servers_working_directory_hide_none_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("json", "logging", "socket", "mochi_server"):
+        (here / f"{name}.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(here)
+    async with loaded_folder(tmp_path / "tools", CODE.format(number=1)) as folder:
+        assert folder.description.problems == ()
+        assert await folder.call("work1", {}) == "done 1"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -20,7 +20,13 @@ import pytest_asyncio
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
 from mochi_server.tools.process.loader import ProcessLoader
-from tests.support.tool_folders import is_gone, tool_folder, until
+from tests.support.tool_folders import (
+    is_gone,
+    loaded_folder,
+    process_loader,
+    tool_folder,
+    until,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -218,21 +224,18 @@ def others() -> set[int]:
 async def loading() -> AsyncIterator[ProcessLoader]:
     """A loader after whose end no child is left, not even a zombie."""
     before = children()
-    loader = ProcessLoader(workers=4, memory_mb=200, start_seconds=20)
-    yield loader
-    with anyio.fail_after(30):
-        await loader.aclose()
+    async with process_loader(workers=4, memory_mb=200, start_seconds=20) as loader:
+        yield loader
     assert children() - before == set()
 
 
 async def test_a_process_that_idles_ends_for_a_busy_folder_and_one_too_many_is_refused(
     tmp_path: Path,
 ):
-    loader = ProcessLoader(processes=1, start_seconds=20)
-    busy, idle = [await loaded(loader, tmp_path / name) for name in ("busy", "idle")]
-    idle_pid = int(await idle.call("pid", {}))
     calls = []
-    try:
+    async with process_loader(processes=1, start_seconds=20) as loader:
+        busy, idle = [await loaded(loader, tmp_path / name) for name in ("busy", "idle")]
+        idle_pid = await pid_of(idle)
         for name in ("one", "two"):  # each folder has a process from its loading
             (tmp_path / name).mkdir()
             calls.append(started(busy, "spin", tmp_path / name))
@@ -242,9 +245,7 @@ async def test_a_process_that_idles_ends_for_a_busy_folder_and_one_too_many_is_r
             await idle.call("pid", {})
         for call in calls:
             await cancelled(call)
-        assert int(await idle.call("pid", {})) != idle_pid
-    finally:
-        await loader.aclose()
+        assert await pid_of(idle) != idle_pid
 
 
 async def loaded(loader: ProcessLoader, path: Path) -> LoadedFolder:
@@ -365,11 +366,10 @@ async def test_a_process_says_how_it_ended_though_its_sandbox_ends_late(tmp_path
     program = tmp_path / "late"
     program.write_text(LATE.format(python=sys.executable))
     program.chmod(0o700)
-    loader: Any = ProcessLoader(confinement=cast("Any", LateSandbox(program)))
-    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
-    with pytest.raises(ToolFailed, match="ended with exit code 7"):
-        await folder.call("leave", {"code": 7})
-    await loader.aclose()
+    options: Any = {"confinement": LateSandbox(program)}
+    async with loaded_folder(tmp_path / "mine", TOOLS, **options) as folder:
+        with pytest.raises(ToolFailed, match="ended with exit code 7"):
+            await folder.call("leave", {"code": 7})
 
 
 async def test_one_that_is_killed_from_outside_says_so(folder: LoadedFolder, tmp_path: Path):
@@ -537,12 +537,8 @@ async def test_a_tool_gets_the_variables_that_are_named_for_tools(
     monkeypatch.setenv("MOCHI_API_TOKEN", "mochi-hidden")
     monkeypatch.setenv("OPENAI_API_KEY", "openai-hidden")
     monkeypatch.setenv("MY_TOOLS_SETTING", "shown")
-    loader = ProcessLoader(variables=["MY_TOOLS_SETTING"])
-    [folder] = await loader.load([tool_folder(tmp_path, TOOLS)])
-
-    environment = await folder.call("environment", {})
-    await loader.aclose()
-
+    async with loaded_folder(tmp_path, TOOLS, variables=["MY_TOOLS_SETTING"]) as folder:
+        environment = await folder.call("environment", {})
     assert "hidden" not in environment
     assert '"MY_TOOLS_SETTING": "shown"' in environment
 
@@ -550,27 +546,22 @@ async def test_a_tool_gets_the_variables_that_are_named_for_tools(
 async def test_every_call_begins_in_the_working_directory(tmp_path: Path):
     """It is made where it is not there, also when a tool has deleted it."""
     here = tmp_path / "deep" / "work"
-    loader = ProcessLoader(workers=1, working_dir=here)
     code = textwrap.dedent(TOOLS) + "Path('imported').touch()\n"
-    [folder] = await loader.load([tool_folder(tmp_path / "mine", code)])
-
-    assert await folder.call("cwd", {"change": "/"}) == str(here)
-    assert await folder.call("cwd", {"change": "/"}) == str(here)
-    (here / "imported").unlink()
-    here.rmdir()
-    assert await folder.call("cwd", {"change": "/"}) == str(here)
-    await loader.aclose()
+    async with loaded_folder(tmp_path / "mine", code, workers=1, working_dir=here) as folder:
+        assert await folder.call("cwd", {"change": "/"}) == str(here)
+        assert await folder.call("cwd", {"change": "/"}) == str(here)
+        (here / "imported").unlink()
+        here.rmdir()
+        assert await folder.call("cwd", {"change": "/"}) == str(here)
 
 
 async def test_where_the_working_directory_cannot_be_entered_nothing_runs(tmp_path: Path):
     """A relative path would mean another file elsewhere."""
     (tmp_path / "file").write_text("no folder")
-    loader = ProcessLoader(working_dir=tmp_path / "file" / "work")
-    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
-
-    assert folder.description.tools == ()
-    assert "cannot be entered: Not a directory" in folder.description.problems[0].reason
-    await loader.aclose()
+    here = tmp_path / "file" / "work"
+    async with loaded_folder(tmp_path / "mine", TOOLS, working_dir=here) as folder:
+        assert folder.description.tools == ()
+        assert "cannot be entered: Not a directory" in folder.description.problems[0].reason
 
 
 async def test_a_timer_that_was_left_running_hurts_no_later_call(folder: LoadedFolder):

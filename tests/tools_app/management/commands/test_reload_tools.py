@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 
-import anyio
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.support.server import ROOT, environment, running_server
-from tests.support.tools import function, noting, write_tools
+from tests.support.tools import function, write_tools
 
 INIT = """
 from .math_tools import add, sub
@@ -110,47 +107,3 @@ def test_a_data_folder_that_cannot_be_written_is_named(mochi, stamp):
     stamp.parent.write_text("no folder")
     with pytest.raises(CommandError, match=r"reload-tools cannot be written"):
         run()
-
-
-async def manage(folder, *arguments):
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    with anyio.fail_after(30):
-        return await anyio.run_process(command, env=environment(data_dir=folder), cwd=ROOT)
-
-
-@pytest.mark.slow
-async def test_running_servers_take_new_files_and_the_command(tmp_path):
-    tools = write_tools(
-        tmp_path / "tools",
-        init=noting(tmp_path / "log") + function("add") + "\n__all__ = ['add']\n",
-    )
-
-    async def listed(server):
-        status, answer = await server.get("/tools")
-        assert status == 200
-        return list(answer["tools"])
-
-    async with (
-        running_server(data_dir=tmp_path) as one,
-        running_server(data_dir=tmp_path) as two,
-    ):
-        servers = (one, two)
-        assert [await listed(server) for server in servers] == [["add"], ["add"]]
-        write_tools(tools / "text", init=function("shout") + "\n__all__ = ['shout']\n")
-        both = ["add", "shout"]
-        assert [await listed(server) for server in servers] == [both, both]
-
-        imports = len((tmp_path / "log").read_text())
-        assert [await listed(server) for server in servers] == [both, both]
-        assert len((tmp_path / "log").read_text()) == imports
-
-        done = await manage(tmp_path, "reload_tools", "--check")
-        assert done.stdout.decode().splitlines()[2].startswith("shout")
-        checked = len((tmp_path / "log").read_text())
-        assert [await listed(server) for server in servers] == [both, both]
-        assert len((tmp_path / "log").read_text()) == checked
-
-        await manage(tmp_path, "reload_tools")
-        told = len((tmp_path / "log").read_text())
-        assert [await listed(server) for server in servers] == [both, both]
-        assert len((tmp_path / "log").read_text()) >= told + 2
