@@ -187,12 +187,8 @@ def test_something_other_than_an_object_is_refused() -> None:
 
 def test_a_refusal_is_short_however_long_the_names_in_it_are() -> None:
     """Models make up keys of any length."""
-
-    def take(a: dict[str, float]) -> str:
-        return str(a)
-
     with pytest.raises(InvalidArguments) as refused:
-        ToolSchemaService().describe(take, "take").bind({"a": {"9" * 5000: False}})
+        tool_of(dict[str, float]).bind({"value": {"9" * 5000: False}})
     assert len(str(refused.value)) < 200
 
 
