@@ -25,6 +25,7 @@ from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_confirmations, default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.core.caller import LOOPBACK, Caller, serving
+from tests.support import forked
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
@@ -41,6 +42,14 @@ def _forget_runtime(*, setting: str, **_: object) -> None:
         forget_runtime()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fresh-servers",
+        action="store_true",
+        help="start every server as a new interpreter, none as a fork (tests/support/forked.py)",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Hear Ctrl-C, and trust one certificate where no vendor is asked, not all the world's."""
     # A shell's background job ignores it, and so would every program that a test starts.
@@ -53,11 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     of_hypothesis.load_profile("busy")
-    if "not e2e" not in config.option.markexpr:
-        return
     # What starts workers leaves them the machine's, as they have to know it too.
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+    starts_workers = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
+    if "not e2e" in config.option.markexpr and not starts_workers:
         trust_one()
+    if not config.option.fresh_servers:
+        forked.allow_forks()
+
+
+def pytest_unconfigure() -> None:
+    forked.stop_parent()
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +80,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("MOCHI_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("OLLAMA_HOST", raising=False)
+
+
+@pytest.fixture
+def fresh_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each server of this test is a new interpreter, as its start is what is tested."""
+    monkeypatch.setattr(forked, "forks", False)
 
 
 @pytest_asyncio.fixture

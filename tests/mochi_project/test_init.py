@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.server import environment, running_server
 
+pytestmark = pytest.mark.usefixtures("fresh_servers")
+
 FOREIGN = "raise RuntimeError('this is somebody else\\'s module')\n"
 UVICORN = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
 RUNS = re.compile(r"running on (http://\S+)")

@@ -16,6 +16,8 @@ from mochi_server.config import MochiServerSettings, variable_of
 from tests.support.redis import free_port
 from tests.support.server import ROOT, environment, run_command, running_server
 
+pytestmark = pytest.mark.usefixtures("fresh_servers")
+
 
 def test_help_shows_every_setting_with_its_default(capsys):
     with pytest.raises(SystemExit) as ended:

@@ -15,7 +15,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import aiohttp
 import anyio
 
+from .forked import ForkedProcess, own_environment, start_python
 from .sse import ServerEvent, events
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,7 +39,7 @@ LISTENS = re.compile(r"listens on (http://\S+)")
 class Server:
     """A server that runs; ``output`` grows with what it prints (both streams)."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | ForkedProcess
     output: list[str] = field(default_factory=list)
     url: str = ""
     http: aiohttp.ClientSession = field(init=False)
@@ -111,11 +111,8 @@ class Server:
 
 def environment(**values: Any) -> dict[str, str]:
     """This process's environment without its ``MOCHI_`` variables, and with the given ones."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
-    kept.pop("DJANGO_SETTINGS_MODULE", None)
-    kept["PYTHONPATH"] = str(ROOT)
-    kept["PYTHONUNBUFFERED"] = "1"
-    return kept | {f"MOCHI_{name.upper()}": str(value) for name, value in values.items()}
+    named = {f"MOCHI_{name.upper()}": str(value) for name, value in values.items()}
+    return own_environment(os.environ) | named
 
 
 def connector(**options: Any) -> aiohttp.TCPConnector:
@@ -138,7 +135,8 @@ async def running_server(
 
     ``ollama`` is an address or has one as ``url``. The built-in model is switched off unless
     ``models_dir`` says where it is, and so are summaries in the background. It runs in ``data_dir``
-    unless ``cwd`` is given; where ``data_dir`` is None, nothing names the data folder.
+    unless ``cwd`` is given; where ``data_dir`` is None, nothing names the data folder. It is forked
+    (:mod:`tests.support.forked`) unless the test uses the fixture ``fresh_servers``.
     """
     folder = cwd or data_dir
     assert folder is not None
@@ -147,8 +145,7 @@ async def running_server(
     settings.setdefault("summarization_enabled", False)
     settings.setdefault("models_dir", folder / "models")
     settings.setdefault("ollama_host", getattr(ollama, "url", ollama) or NOBODY)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
+    process = await start_python(
         *command,
         *arguments,
         cwd=folder,
@@ -200,8 +197,7 @@ class Ended:
 
 async def run_command(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Ended:
     """Run ``python -m mochi_server`` to its end, bounded."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
+    process = await start_python(
         "-m",
         "mochi_server",
         *arguments,

@@ -14,6 +14,8 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.usefixtures("fresh_servers")
+
 TOOLS = '''
 import glob
 import os

@@ -15,6 +15,8 @@ import pytest
 from tests.support.redis import free_port, needs_redis, running_redis
 from tests.support.server import environment, run_command, running_server
 
+pytestmark = pytest.mark.usefixtures("fresh_servers")
+
 OWN_SETTINGS = """
 import os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "own_settings"

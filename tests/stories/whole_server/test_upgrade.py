@@ -20,6 +20,8 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.run_readers import RunReader
 from tests.support.server import ROOT, Server, environment, run_command, running_server
 
+pytestmark = pytest.mark.usefixtures("fresh_servers")
+
 SECONDS = 60
 OTHER = "9.8.7"
 MAIN = "from mochi_server.__main__ import main; sys.exit(main(sys.argv[1:]))"

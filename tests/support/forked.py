@@ -1,0 +1,372 @@
+"""Processes of ``python -m …`` that are forked from one that has imported the product already.
+
+A fresh server spends most of its CPU on imports. So each worker of pytest has one process that
+imports what a server does and then forks for each test; the child runs the module as Python does,
+with the arguments, folder, environment and standard streams of the test. In a test it is like
+``asyncio.create_subprocess_exec(sys.executable, "-m", …)``; with ``pytest --fresh-servers`` it is
+just that.
+
+What an interpreter or a package reads when it starts or is imported cannot be given to a fork:
+:func:`is_forkable` says so, and such a process is started as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from django.conf import empty, settings
+
+ROOT = Path(__file__).parent.parent.parent
+
+FRAMEWORKS = (
+    "aiohttp",
+    "anyio._backends._asyncio",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
+    "uvicorn.main",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.protocols.websockets.websockets_sansio_impl",
+)
+PRODUCT = (
+    "chat.api.mcp_events",
+    "chat.api.simple_routes",
+    "chat.wires.agui.routes",
+    "chat.wires.anthropic.routes",
+    "chat.wires.models",
+    "chat.wires.ollama.routes",
+    "chat.wires.openai.routes",
+    "chat.wires.responses.conversations",
+    "chat.wires.responses.routes",
+    "chat.wires.socket.endpoint",
+    "chat.wires.vercel.routes",
+    "mochi_project.api",
+    "mochi_project.checks",
+    "mochi_project.http.handler",
+    "mochi_project.http.metrics",
+    "mochi_project.management",
+    "mochi_project.runtime",
+    "mochi_server.app",
+    "mochi_server.chat.confirmations.files",
+    "mochi_server.chat.journal.files",
+    "mochi_server.core.processes",
+    "mochi_server.mcp_server.http",
+    "mochi_server.providers.anthropic.provider",
+    "mochi_server.providers.builtin.provider",
+    "mochi_server.providers.gemini.provider",
+    "mochi_server.providers.ollama.provider",
+    "mochi_server.providers.openai",
+    "mochi_server.server.announcement",
+    "mochi_server.server.http_protocol",
+    "mochi_server.server.initialise",
+    "mochi_server.server.socket_protocol",
+    "mochi_server.testmode.provider",
+    "mochi_server.tools.process.pool",
+)
+"""What serves requests. None of it reads the settings when it is imported."""
+
+READ_AT_START = ("COVERAGE", "LANG", "LC_", "LD_", "PYTHON", "SSL_", "TZ")
+"""Beginnings of the variables that the interpreter and imported packages read only once."""
+
+forks = False
+"""Whether processes are forked where they can be; see the fixture ``fresh_servers``."""
+
+_environment_of_parent: dict[str, str] = {}
+_parent: _Parent | None = None
+
+
+def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without ``MOCHI_`` variables, for a process of this source tree."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("MOCHI_")}
+    kept.pop("DJANGO_SETTINGS_MODULE", None)
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def allow_forks() -> None:
+    """Fork from now on; what tests do to the environment does not reach the process that forks."""
+    global forks  # noqa: PLW0603
+    forks = hasattr(os, "pidfd_open")
+    _environment_of_parent.update(own_environment(os.environ))
+
+
+def is_forkable(command: tuple[str, ...], env: Mapping[str, str]) -> bool:
+    """Whether a fork would be as ``python *command`` with this environment."""
+    return (
+        forks
+        and command[0] == "-m"
+        and all(
+            _environment_of_parent.get(name) == env.get(name)
+            for name in _environment_of_parent.keys() | env.keys()
+            if name.startswith(READ_AT_START)
+        )
+    )
+
+
+async def start_python(
+    *command: str, cwd: Path, env: Mapping[str, str], **streams: int
+) -> asyncio.subprocess.Process | ForkedProcess:
+    """Start ``python *command``, forked where it can be.
+
+    The streams ``stdin``, ``stdout`` and ``stderr`` are as in ``subprocess``.
+    """
+    if not is_forkable(command, env):
+        return await asyncio.create_subprocess_exec(
+            sys.executable, *command, cwd=cwd, env=dict(env), **streams
+        )
+    return await ForkedProcess.start(command, cwd, env, **streams)
+
+
+def stop_parent() -> None:
+    """End the process that forks, at the end of a worker."""
+    global _parent
+    if _parent is not None:
+        parent, _parent = _parent, None
+        parent.control.close()
+        parent.process.wait(timeout=60)
+
+
+class ForkedProcess:
+    """What ``asyncio.subprocess.Process`` is, of a fork."""
+
+    stdin: asyncio.StreamWriter | None = None
+    stdout: asyncio.StreamReader | None = None
+    stderr: asyncio.StreamReader | None = None
+
+    def __init__(self, pid: int, status: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status = status
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(status, self._read_status)
+
+    @classmethod
+    async def start(
+        cls,
+        command: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> ForkedProcess:
+        umask = os.umask(0o077)
+        os.umask(umask)
+        job = {"command": command, "cwd": str(cwd), "env": dict(env), "umask": umask}
+        with contextlib.ExitStack() as stack:
+            ours, theirs = socket.socketpair()
+            stack.callback(theirs.close)
+            pipes: dict[str, int] = {}
+
+            def other_end(name: str, number: int, choice: int | None) -> int:
+                if choice is None:
+                    return number
+                if choice == subprocess.DEVNULL:
+                    null = os.open(os.devnull, os.O_RDWR)
+                    stack.callback(os.close, null)
+                    return null
+                if choice != subprocess.PIPE:
+                    return choice
+                reading, writing = os.pipe()
+                child, pipes[name] = (reading, writing) if number == 0 else (writing, reading)
+                stack.callback(os.close, child)
+                return child
+
+            streams = [other_end("stdin", 0, stdin), other_end("stdout", 1, stdout)]
+            is_one = stderr == subprocess.STDOUT
+            streams.append(streams[1] if is_one else other_end("stderr", 2, stderr))
+            _running_parent().send(job, [*streams, theirs.fileno()])
+        ours.setblocking(False)
+        answer = await asyncio.get_running_loop().sock_recv(ours, 16)
+        if not answer:
+            raise RuntimeError("nothing was forked; the standard error of pytest says why")
+        process = cls(int(answer), ours)
+        await process._open(pipes)
+        return process
+
+    async def _open(self, pipes: Mapping[str, int]) -> None:
+        for name, number in pipes.items():
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            if name == "stdin":
+                transport, _ = await self._loop.connect_write_pipe(
+                    lambda protocol=protocol: protocol, os.fdopen(number, "wb", 0)
+                )
+                self.stdin = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            else:
+                await self._loop.connect_read_pipe(
+                    lambda protocol=protocol: protocol, os.fdopen(number, "rb", 0)
+                )
+                setattr(self, name, reader)
+
+    def _read_status(self) -> None:
+        status = self._status.recv(16)
+        self._loop.remove_reader(self._status)
+        self._status.close()
+        if status:  # else the parent is gone, and nobody knows
+            self.returncode = int(status)
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None, "the process that forks has ended"
+        return self.returncode
+
+    async def communicate(self, content: bytes | None = None) -> tuple[bytes, bytes]:
+        async def read(stream: asyncio.StreamReader | None) -> bytes:
+            return b"" if stream is None else await stream.read()
+
+        if self.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self.stdin.write(content or b"")
+                await self.stdin.drain()
+            self.stdin.close()
+        out, err = await asyncio.gather(read(self.stdout), read(self.stderr))
+        await self.wait()
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Parent:
+    """The process that forks, seen from the worker of pytest."""
+
+    def __init__(self) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = f"from tests.support.forked import fork_for; job = fork_for({theirs.fileno()})"
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"{program}\nif job is not None: job.run()"],
+                cwd=ROOT,
+                env=_environment_of_parent,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def send(self, job: dict[str, Any], files: list[int]) -> None:
+        socket.send_fds(self.control, [json.dumps(job).encode()], files)
+
+
+def _running_parent() -> _Parent:
+    global _parent  # noqa: PLW0603
+    if _parent is None:
+        _parent = _Parent()
+    return _parent
+
+
+# ---- in the process that forks ---------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """What a fork is to do, and in it the rest of its life."""
+
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+    umask: int
+    streams: list[int]
+
+    def run(self) -> None:
+        """Become ``python -m …``, as if nothing had been before."""
+        for number, stream in enumerate(self.streams):
+            os.dup2(stream, number)
+        for stream in self.streams:
+            os.close(stream)
+        os.umask(self.umask)
+        os.chdir(self.cwd)
+        os.environ.clear()
+        os.environ.update(self.env)
+        module = self.command[1]
+        sys.path[0] = str(Path.cwd())
+        sys.argv = ["-m", *self.command[2:]]
+        sys.orig_argv = [sys.executable, *self.command]
+        settings._wrapped = empty
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+        main = vars(sys.modules["__main__"])
+        del main["fork_for"], main["job"]
+        runpy._run_module_as_main(module)  # what Python does with -m
+
+
+def fork_for(control_number: int) -> Job | None:
+    """Fork for each job that comes; the job in a fork, and None at the end in the parent.
+
+    Raises:
+        RuntimeError: There are threads, which a fork would not have.
+    """
+    _preload()
+    selector = selectors.DefaultSelector()
+    control = socket.socket(fileno=control_number)
+    selector.register(control, selectors.EVENT_READ)
+    running: dict[int, tuple[int, socket.socket]] = {}  # pid and status by pidfd
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is not control:
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                pid, status = running.pop(key.fd)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with status, contextlib.suppress(OSError):
+                    status.sendall(str(code).encode())
+                continue
+            content, files, _, _ = socket.recv_fds(control, 1 << 20, 4)
+            if not content:
+                return None
+            _refuse_threads()
+            status = socket.socket(fileno=files.pop())
+            if (pid := os.fork()) == 0:
+                selector.close()
+                for opened in (control, status, *(status for _, status in running.values())):
+                    opened.close()
+                for pidfd in running:
+                    os.close(pidfd)
+                return Job(**json.loads(content), streams=files)
+            status.sendall(str(pid).encode())
+            for file in files:
+                os.close(file)
+            pidfd = os.pidfd_open(pid)
+            running[pidfd] = pid, status
+            selector.register(pidfd, selectors.EVENT_READ)
+
+
+def _preload() -> None:
+    settings.configure()  # Ninja asks for its own settings, which nobody sets
+    for name in (*FRAMEWORKS, *PRODUCT):
+        import_module(name)
+    if "mochi_project.settings" in sys.modules:
+        raise RuntimeError(
+            "what was imported has read the settings, which each server has of its own"
+        )
+    gc.collect()
+    gc.freeze()
+
+
+def _refuse_threads() -> None:
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        raise RuntimeError(f"there are {threads} threads; a fork would have one")

@@ -1,0 +1,122 @@
+"""A fork is like a process of its own (the process that forks: tests/support/forked.py)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support import forked
+from tests.support.forked import ForkedProcess, is_forkable, start_python
+from tests.support.server import environment, running_server
+
+DESCRIBES_ITSELF = """
+import atexit, json, os, signal, sys, tempfile, threading
+
+atexit.register(lambda: print("the end", flush=True))
+
+def of(stream):
+    return [stream.name, stream.mode, stream.encoding, stream.errors, stream.isatty(),
+            stream.line_buffering, stream.write_through, stream.fileno()]
+
+json.dump({
+    "argv": sys.argv, "original": sys.orig_argv, "path": sys.path, "flags": list(sys.flags),
+    "main": [__name__, __spec__.name, __file__, sorted(vars(sys.modules["__main__"]))],
+    "cwd": os.getcwd(), "environ": dict(os.environ), "umask": os.umask(0),
+    "group": [os.getpgid(0), os.getsid(0)],
+    "signals": {n.name: str(signal.getsignal(n)).partition(" at ")[0]
+                for n in signal.valid_signals() if isinstance(n, signal.Signals)},
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "files": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")],
+    "streams": [of(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+    "threads": [thread.name for thread in threading.enumerate()],
+    "temporary": tempfile.gettempdir(), "tests": "tests" in sys.modules,
+    "settings": "mochi_project.settings" in sys.modules, "read": sys.stdin.read(),
+}, sys.stdout)
+print()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _can_fork() -> None:
+    if not is_forkable(("-m", "mochi_server"), environment()):
+        pytest.skip("nothing is forked here")
+
+
+async def run(code: str, tmp_path: Path, *arguments: str) -> tuple[Any, ...]:
+    """The exit code, output and errors of a module with this code."""
+    (tmp_path / "own_module.py").write_text(code)
+    pipe = subprocess.PIPE
+    process = await start_python(
+        *("-m", "own_module", *arguments),
+        cwd=tmp_path,
+        env=environment(port=1) | {"TMPDIR": str(tmp_path)},
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+    )
+    assert isinstance(process, ForkedProcess) is forked.forks
+    with anyio.fail_after(60):
+        out, err = await process.communicate(b"typed")
+    return await process.wait(), out.decode(), err.decode()
+
+
+async def test_a_fork_sees_what_a_process_of_its_own_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = await run(DESCRIBES_ITSELF, tmp_path, "7", "x")
+    monkeypatch.setattr(forked, "forks", False)
+    fresh_code, fresh_out, fresh_err = await run(DESCRIBES_ITSELF, tmp_path, "7", "x")
+    assert (code, err) == (fresh_code, fresh_err) == (7, "")
+    line, end = out.splitlines()
+    fresh_line, fresh_end = fresh_out.splitlines()
+    assert json.loads(line) == json.loads(fresh_line)
+    assert end == fresh_end == "the end"
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "error"),
+    [
+        ("raise ValueError('wrong')", 1, "ValueError: wrong"),
+        ("raise SystemExit('sorry')", 1, "sorry"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt"),
+        ("import os; os._exit(3)", 3, ""),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+    ],
+)
+async def test_a_fork_ends_as_a_process_of_its_own_does(
+    tmp_path: Path, statement: str, code: int, error: str
+) -> None:
+    ended, out, err = await run(statement, tmp_path)
+    assert (ended, out) == (code, "")
+    assert err.rpartition("\n")[0].rpartition("\n")[2] == error
+
+
+async def test_forks_have_chances_of_their_own(tmp_path: Path) -> None:
+    chances = "import random, secrets, tempfile, uuid; print(random.random(), uuid.uuid4(), "
+    chances += "secrets.token_hex(), next(tempfile._get_candidate_names()))"
+    drawn = [(await run(chances, tmp_path))[1].split() for _ in range(2)]
+    assert all(one != two for one, two in zip(*drawn, strict=True)), drawn
+
+
+async def test_what_the_interpreter_reads_at_its_start_is_not_forked(tmp_path: Path) -> None:
+    assert is_forkable(("-m", "mochi_server"), environment(port=1) | {"HOME": "/nowhere"})
+    for name in ("PYTHONPATH", "PYTHONHASHSEED", "LC_ALL", "TZ", "SSL_CERT_FILE"):
+        assert not is_forkable(("-m", "mochi_server"), environment() | {name: "else"}), name
+    assert not is_forkable(("-c", "pass"), environment())
+
+
+async def test_servers_are_forked_and_stopped_one_by_one(tmp_path: Path) -> None:
+    async with running_server(data_dir=tmp_path / "one", cwd=tmp_path) as one:
+        async with running_server(data_dir=tmp_path / "two", cwd=tmp_path) as two:
+            assert isinstance(one.process, ForkedProcess)
+            assert await two.stop() == 0
+        status, _ = await one.get("/health")
+        assert status == 200
+        assert await one.stop(signal.SIGKILL) == -signal.SIGKILL
