@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -31,7 +31,7 @@ from mochi_server.sessions.storage.redis import RedisStorage
 from sessions_app.backends.database import DatabaseStorage
 from sessions_app.models import StoredSession
 from tests.support.databases import database_alias
-from tests.support.redis import needs_redis, running_redis
+from tests.support.redis import needs_redis
 
 ID = "one"
 
@@ -377,9 +377,12 @@ Make = Callable[[], Bench]
 
 
 @pytest.fixture(params=["memory", "files", "database", pytest.param("redis", marks=needs_redis)])
-async def make(
-    request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: DjangoDbBlocker
-) -> AsyncIterator[Make]:
+def make(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    redis_url: str,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[Make]:
     if request.param == "memory":
         yield OfMemory
     elif request.param == "files":
@@ -389,8 +392,7 @@ async def make(
         with database_alias(f"sqlite:///{tmp_path / 'sessions'}", django_db_blocker) as alias:
             yield lambda: OfDatabase(alias)
     else:
-        async with running_redis(tmp_path) as redis:
-            yield lambda: OfRedis(redis.url)
+        yield lambda: OfRedis(redis_url)
 
 
 async def run(make: Make, steps: Sequence[tuple[str, int]]) -> None:

@@ -1,11 +1,15 @@
-"""What every store of confirmations promises, in one process and, where it can, between two."""
+"""What every store of confirmations promises, in one process and, where it can, between two.
+
+And what turns promise that ask over it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,16 +17,25 @@ from typing import Any
 
 import anyio
 import pytest
-import pytest_asyncio
 
+from mochi_server.chat.confirmations.asking import AskedCall
 from mochi_server.chat.confirmations.confirmation import ConfirmationDecision, timestamp
 from mochi_server.chat.confirmations.files import FileConfirmationStore
 from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
 from mochi_server.chat.confirmations.redis import RedisConfirmationStore
 from mochi_server.chat.confirmations.store import ConfirmationStore, StoredConfirmation
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
-from tests.support.confirmations import NO, START, YES, Clock, make_confirmation
-from tests.support.redis import needs_redis, running_redis
+from mochi_server.protocol.events import ConfirmationRequired
+from mochi_server.protocol.messages import ToolCall
+from tests.support.confirmations import (
+    NO,
+    START,
+    YES,
+    Clock,
+    asking_in_memory,
+    make_confirmation,
+)
+from tests.support.redis import needs_redis
 
 SOON = timestamp(START + timedelta(minutes=5))
 
@@ -49,25 +62,21 @@ KINDS = [
 ]
 
 
-@pytest_asyncio.fixture(params=KINDS)
-async def sides(request: Any, tmp_path: Path, clock: Clock) -> AsyncIterator[Sides]:
+@pytest.fixture(params=KINDS)
+async def sides(request: Any, tmp_path: Path, redis_url: str, clock: Clock) -> AsyncIterator[Sides]:
     def store() -> ConfirmationStore:
         if request.param == "memory":
             return MemoryConfirmationStore(clock=clock)
-        if redis is not None:
-            return RedisConfirmationStore(redis.url, clock=clock)
+        if "redis" in request.param:
+            return RedisConfirmationStore(redis_url, clock=clock)
         return FileConfirmationStore(tmp_path / "confirmations", clock=clock)
 
-    async with AsyncExitStack() as stack:
-        redis = None
-        if "redis" in request.param:
-            redis = await stack.enter_async_context(running_redis(tmp_path))
-        asking = store()
-        sides = Sides(asking, store() if "two" in request.param else asking)
-        yield sides
-        await sides.asking.aclose()
-        await sides.deciding.aclose()
-        await sides.deciding.aclose()
+    asking = store()
+    sides = Sides(asking, store() if "two" in request.param else asking)
+    yield sides
+    await sides.asking.aclose()
+    await sides.deciding.aclose()
+    await sides.deciding.aclose()
 
 
 async def ids(store: ConfirmationStore, **filters: Any) -> list[str]:
@@ -76,7 +85,13 @@ async def ids(store: ConfirmationStore, **filters: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     "decision",
-    [YES, NO, replace(YES, arguments={"a": [1, None, 2**70]}, remember="tool", rule_id="rule_1")],
+    [
+        YES,
+        NO,
+        replace(YES, arguments={"a": [1, None, 2**70]}, remember="tool", rule_id="rule_1"),
+        replace(YES, arguments={"text": "x" * 3_000_000}),
+    ],
+    ids=["yes", "no", "changed", "megabytes"],
 )
 async def test_a_decision_reaches_who_waits(sides: Sides, decision: ConfirmationDecision):
     asked = make_confirmation()
@@ -117,11 +132,16 @@ async def test_the_first_decision_counts(sides: Sides):
     assert decision.reason == str(won[0])
 
 
-@pytest.mark.parametrize("name", ["conf_0", "", "..", "a b", "x" * 300, "é", "a/b", ".", "\0", "*"])
+@pytest.mark.parametrize(
+    "name", ["conf_0", "", "..", "a b", "x" * 300, "é", "a/b", ".", "\0", "*", "x:y"]
+)
 async def test_an_unknown_confirmation_is_not_found(sides: Sides, name: str):
     await sides.asking.put(make_confirmation())
     with pytest.raises(ConfirmationNotFound):
         await sides.deciding.decide(name, YES)
+    with pytest.raises(ConfirmationNotFound):
+        await sides.deciding.decide("conf_1", YES, session_id=name)
+    assert await sides.deciding.pending(session_id=name) == []
     with pytest.raises(ConfirmationNotFound):
         await sides.deciding.decision(name)
     with pytest.raises(ConfirmationNotFound):
@@ -406,3 +426,114 @@ async def test_arguments_may_be_megabytes_and_anything_that_json_has(sides: Side
 
 async def test_a_store_can_be_checked(sides: Sides):
     assert await sides.asking.check()
+
+
+async def test_a_decision_and_the_end_of_the_time_never_both_win(sides: Sides, clock: Clock):
+    """Whether somebody waits already or not."""
+    asked = [make_confirmation(expires_at=SOON, call_index=number) for number in range(40)]
+    for each in asked:
+        await sides.asking.put(each)
+    wait = sides.asking.wait
+    waiting = [asyncio.ensure_future(wait(each.confirmation_id)) for each in asked[::2]]
+
+    async def decide(number: int) -> bool:
+        if number == 20:
+            clock.advance(minutes=5)
+        try:
+            await sides.deciding.decide(asked[number].confirmation_id, YES)
+        except (ToolConfirmationTimeout, ConfirmationNotFound):
+            return False
+        return True
+
+    with anyio.fail_after(60):
+        decided = await asyncio.gather(*map(decide, range(40)))
+        waited = [(await each).approved for each in waiting]
+        others = [(await wait(each.confirmation_id)).approved for each in asked[1::2]]
+    assert decided[::2] == waited
+    assert decided[1::2] == others
+    assert not all(decided)
+
+
+# ---- turns that ask ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def asking(sides: Sides, session_id: str, number: int = 0) -> AsyncIterator[tuple[str, Any]]:
+    """Ask as a turn does, which ends on leaving: the confirmation's id, and what follows."""
+    confirmations = replace(asking_in_memory(session_id), store=sides.asking, timeout=60.0)
+    call = ToolCall(id=f"call_{number}", name="add", arguments={})
+    asked = AskedCall(call, number, {"a": 1, "text": "é\u2028"}, "directory")
+    steps = confirmations.ask(asked, position=1, total=1)
+    try:
+        required = await anext(steps)
+        assert isinstance(required, ConfirmationRequired)
+        yield required.confirmation_id, steps
+    finally:
+        await steps.aclose()
+        await confirmations.close()
+
+
+async def test_a_turn_that_ends_forgets_its_question(sides: Sides):
+    registered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def turn() -> None:
+        async with asking(sides, "one") as (name, steps):
+            registered.set_result(name)
+            await anext(steps)
+
+    running = asyncio.ensure_future(turn())
+    with anyio.fail_after(60):
+        name = await registered
+    assert await ids(sides.deciding) == [name]
+    running.cancel()
+    with anyio.fail_after(60):
+        await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()
+    assert await ids(sides.deciding) == []
+    with pytest.raises(ConfirmationNotFound):
+        await sides.deciding.decide(name, YES)
+    (record,) = await sides.deciding.history()
+    assert (record.confirmation.confirmation_id, record.ran) == (name, None)
+    assert not record.decision.approved
+
+
+async def test_a_turn_that_is_cancelled_at_any_moment_leaves_nothing(sides: Sides):
+    async def turn(session_id: str) -> None:
+        async with asking(sides, session_id) as (_, steps):
+            await anext(steps)
+
+    for number in range(40):
+        running = asyncio.ensure_future(turn(f"s{number}"))
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await anyio.sleep(number * 0.0001)
+        running.cancel()
+        with anyio.fail_after(60):
+            await asyncio.gather(running, return_exceptions=True)
+        assert await ids(sides.deciding) == []
+    for record in await sides.deciding.history():
+        with pytest.raises(ConfirmationNotFound):
+            await sides.deciding.decide(record.confirmation.confirmation_id, YES)
+
+
+async def test_many_turns_at_once_each_get_their_own_decision(sides: Sides):
+    asked: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    async def turn(number: int) -> str | None:
+        async with asking(sides, f"s{number % 50}", number) as (name, steps):
+            asked.put_nowait((name, number))
+            decision = await anext(steps)
+            assert isinstance(decision, ConfirmationDecision)
+            return decision.reason
+
+    turns = [asyncio.ensure_future(turn(number)) for number in range(200)]
+    with anyio.fail_after(60):
+        order = random.sample([await asked.get() for _ in turns], len(turns))
+
+        async def client(some: list[tuple[str, int]]) -> None:
+            for name, number in some:
+                await sides.deciding.decide(name, replace(YES, reason=str(number)))
+
+        await asyncio.gather(*(client(order[start::4]) for start in range(4)))
+        assert await asyncio.gather(*turns) == [str(number) for number in range(200)]
+    assert await ids(sides.deciding) == []

@@ -18,7 +18,7 @@ from mochi_server.sessions.storage.redis import RedisStorage
 from sessions_app.backends.database import DatabaseStorage
 from tests.support.databases import database_alias
 from tests.support.postgresql import PROGRAMS, needs_postgresql, running_postgresql
-from tests.support.redis import PROGRAM, needs_redis, running_redis
+from tests.support.redis import needs_redis
 
 HOSTILE = [
     "",
@@ -36,15 +36,6 @@ HOSTILE = [
     "%2e%2e",
     "-" * 64 + ".",
 ]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    if PROGRAM is None:
-        yield "redis://nowhere"
-        return
-    async with running_redis(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis.url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -87,8 +78,7 @@ async def storage(
     elif request.param == "json files":
         storage = JSONFileStorage(tmp_path / "not" / "there" / "yet")
     else:
-        name = f"sessions-{secrets.token_hex(4)}"
-        storage = RedisStorage(redis_url, name=name, compress=request.param == "redis, packed")
+        storage = RedisStorage(redis_url, compress=request.param == "redis, packed")
     yield storage
     await storage.aclose()
 
