@@ -26,6 +26,7 @@ from mochi_server.testing import (
 from mochi_server.testing import text as words
 from mochi_server.testmode.provider import BASE_URL
 from mochi_server.testmode.samples import length_of
+from mochi_server.testmode.script import END, START
 from tests.support.scripted import (
     answer,
     body_of,
@@ -42,6 +43,11 @@ def block(script: Any) -> str:
     """A block as a person would write it, with text around it."""
     body = script if isinstance(script, str) else json.dumps(script)
     return f"Ignore this.\n<|instruction_start|>\n{body}\n<|instruction_end|> And this."
+
+
+def bare(body: str) -> str:
+    """A block with nothing around it."""
+    return f"{START}{body}{END}"
 
 
 def user(content: str) -> dict[str, Any]:
@@ -165,8 +171,15 @@ async def test_a_block_without_valid_json_can_still_reason():
 @pytest.mark.parametrize(
     ("script", "place"),
     [
-        ([], "the block"),
+        ([], "the block: Input should be an object"),
+        (None, "no script: the block"),
         ({}, "needs messages or steps"),
+        ({"messages": [1]}, "messages.0: Input should be an object"),
+        ({"messages": [{"text_message": 5}]}, "messages.0.text_message: Input should be an object"),
+        (
+            {"messages": [{"tool_call": [{"name": "a", "args": "{}"}]}]},
+            "tool_call.0.args: Input should be an object",
+        ),
         ({"messages": [{}]}, "messages.0: needs exactly one of"),
         ({"messages": [{"text_message": {}}]}, "messages.0.text_message: needs either"),
         ({"messages": [{"text_message": {"length": -1}}]}, "messages.0.text_message.length"),
@@ -253,8 +266,9 @@ async def test_a_lasting_script_goes_on_over_later_messages_until_its_end():
     assert text(await chunks(history)).endswith("\n\nMore?")
 
 
-async def test_a_block_that_is_no_script_fails_its_own_message_only():
-    history = [user(block({"messages": [{"text_message": {"length": -1}}]})), user("Plain")]
+@pytest.mark.parametrize("item", ['{"text_message": {"length": -1}}', "9" * 5000])
+async def test_a_block_that_is_no_script_fails_its_own_message_only(item):
+    history = [user(block(f'{{"messages": [{item}]}}')), user("Plain")]
     assert text(await chunks(history)).endswith("\n\nPlain")
 
 
@@ -377,3 +391,96 @@ def test_the_helper_refuses_what_is_no_script():
         instructions(words(-1))
     with pytest.raises(ValueError, match="exactly one"):
         instructions({"text_message": {"length": 1}, "finish_reason": "stop"})
+
+
+# ---- blocks that nobody would write on purpose --------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+async def test_what_only_python_calls_json_is_no_bare(number):
+    said = bare(f'{{"messages": [{{"tool_call": [{{"name": "a", "args": {{"x": {number}}}}}]}}]}}')
+    assert text(await chunks(said)).endswith(f"\n\n{said}")
+
+
+async def test_the_helper_writes_steps_alone_where_no_items_are_given():
+    said = instructions(then=[[words(exactly="One.")], [words(exactly="Two.")]], lasting=True)
+    assert text(await chunks(said)) == "One."
+    assert text(await chunks(instructions())) == ""
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        f'{{"text_message": {{"length": {"9" * 5000}}}}}',
+        f'{{"text_message": {{"length": {"9" * 400}}}}}',
+        '{"tool_call": [{"name": "a", "args": {"x": 1e400}}]}',
+        f'{{"stall": {{"seconds": {"9" * 400}}}}}',
+        '{"usage": {"prompt_tokens": 123456789012345678901234567890}}',
+        '{"usage": {"completion_tokens": 9007199254740993000}}',
+        f'{{"error": {{"status": 429, "retry_after": {"9" * 100}}}}}',
+    ],
+)
+async def test_a_number_beyond_all_measure_is_an_error_of_the_script(items):
+    status, content = await answer(bare(f'{{"messages": [{items}]}}'))
+    assert status == 400
+    assert json.loads(content)["error"]["message"].startswith("The instruction block is no script")
+
+
+async def test_a_large_whole_number_in_an_argument_is_sent_as_it_is():
+    said = bare(
+        '{"messages": [{"tool_call": [{"name": "a", "args": {"x": 12345678901234567890123}}]}]}'
+    )
+    pieces = [piece for many in deltas(await chunks(said), "tool_calls") for piece in many]
+    sent = "".join(piece["function"]["arguments"] for piece in pieces)
+    assert sent == '{"x": 12345678901234567890123}'
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        (r'{"text_message": {"text": "half \ud83d of"}}', "half \ufffd of"),
+        (r'{"text_message": {"text": "half \uDE00\ud83d of"}}', "half \ufffd\ufffd of"),
+        (r'{"text_message": {"text": "whole \ud83d\ude00, \\ud83d"}}', "whole 😀, \\ud83d"),
+    ],
+)
+async def test_half_a_character_is_a_sign_of_replacement(items, said):
+    assert text(await chunks(bare(f'{{"messages": [{items}]}}'))) == said
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        r'{"tool_call": [{"name": "\ud83d", "id": "\ud83d", "args": {"\ud83d": "\ud83d"}}]}',
+        r'{"malformed_tool_call": {"name": "a", "arguments": "\ud83d"}}',
+        r'{"finish_reason": "\ud83d"}',
+    ],
+)
+async def test_half_a_character_breaks_no_stream(items):
+    status, content = await answer(bare(f'{{"messages": [{items}]}}'))
+    assert (status, content[-14:]) == (200, b"data: [DONE]\n\n")
+
+
+async def test_half_a_character_in_a_failure_keeps_its_status():
+    said = r'{"messages": [{"error": {"status": 418, "message": "\ud83d", "code": "\ud83d"}}]}'
+    status, content = await answer(bare(said))
+    assert status == 418
+    assert json.loads(content)["error"]["message"] == "\ufffd"
+
+
+async def test_of_several_blocks_the_first_one_counts():
+    one, two = (bare(f'{{"messages": [{{"text_message": {{"text": "{n}"}}}}]}}') for n in "12")
+    assert text(await chunks(f"{one} {two}")) == "1"
+
+
+async def test_a_model_without_thinking_does_not_think():
+    found = await chunks("Why?\nReason: so", model="lorem-plain")
+    assert deltas(found, "reasoning") == []
+    assert text(found).endswith("Why?\nReason: so")
+
+
+@pytest.mark.parametrize("reasoning", [{}, {"length": None}, None])
+async def test_reasoning_without_a_length_is_none(reasoning):
+    script = {"reasoning": reasoning, "messages": [{"text_message": {"length": 3}}]}
+    found = await chunks(bare(json.dumps(script)))
+    assert deltas(found, "reasoning") == []
+    assert len(text(found).split()) == 3
