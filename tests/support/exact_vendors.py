@@ -13,8 +13,16 @@ import anyio
 import pytest
 
 from mochi_server.errors import MochiError
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.anthropic.provider import AnthropicProvider
-from mochi_server.providers.base import Chunk, ModelRequest
+from mochi_server.providers.base import (
+    Chunk,
+    ContentDelta,
+    Finish,
+    ModelRequest,
+    Provider,
+    ThinkingDelta,
+)
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.providers.vendor import VendorProvider
@@ -24,6 +32,34 @@ from .sse_vendor import Script
 
 HELLO = [{"role": "user", "content": "Hello"}]
 JSON = "application/json"
+
+
+async def chunks_of(provider: Provider, **fields: Any) -> list[Chunk]:
+    """Return a whole reply to "Hello", or to the messages that are named."""
+    request = ModelRequest(**{"messages": HELLO, **fields})
+    with anyio.fail_after(60):  # the import of an SDK may take long
+        async with aclosing(provider.stream(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+
+def stored(chunks: list[Chunk], *results: str, **fields: Any) -> list[dict[str, Any]]:
+    """Return a reply as it is stored, and the results of its calls."""
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    last = chunks[-1]
+    assert isinstance(last, Finish)
+    message = {
+        "role": "assistant",
+        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
+        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
+        "tool_calls": [call.as_stored() for call in calls],
+        "provider_data": last.provider_data,
+        **fields,
+    }
+    answers = [
+        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": result}
+        for c, result in zip(calls, results, strict=True)
+    ]
+    return [message, *answers]
 
 
 class Vendor(ABC):
@@ -55,6 +91,10 @@ class Vendor(ABC):
     def ends(self) -> bytes:
         """The end of a reply."""
 
+    @abstractmethod
+    async def left(self) -> None:
+        """Wait until a client has gone in the midst of an answer."""
+
     def reply(self, *words: str) -> bytes:
         """A whole reply."""
         return self.says(*words) + self.ends()
@@ -63,9 +103,7 @@ class Vendor(ABC):
         return ModelRequest(**{"model": self.model, "messages": HELLO, **fields})
 
     async def ask(self) -> list[Chunk]:
-        with anyio.fail_after(30):
-            async with aclosing(self.provider.stream(self.request())) as chunks:
-                return [chunk async for chunk in chunks]
+        return await chunks_of(self.provider, model=self.model)
 
     async def failure(self) -> MochiError:
         with pytest.raises(MochiError) as caught:
@@ -96,6 +134,9 @@ class OpenAI(Vendor):
     def ends(self) -> bytes:
         return self._event(fake_openai.finished()) + b"data: [DONE]\n\n"
 
+    async def left(self) -> None:
+        await self.fake.client_gone.wait()
+
     @staticmethod
     def _event(chunk: dict[str, Any]) -> bytes:
         return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
@@ -119,6 +160,9 @@ class Anthropic(Vendor):
     def ends(self) -> bytes:
         return b"".join(fake_anthropic.end())
 
+    async def left(self) -> None:
+        await self.fake.left.wait()
+
 
 class Gemini(Vendor):
     model = fake_gemini.MODEL
@@ -129,6 +173,7 @@ class Gemini(Vendor):
         self.provider = GeminiProvider("it", api_key=fake_gemini.KEY, base_url=self.fake.url)
 
     answers = Anthropic.answers
+    left = Anthropic.left
 
     def says(self, *words: str) -> bytes:
         return b"".join(fake_gemini.piece({"text": word}) for word in words)

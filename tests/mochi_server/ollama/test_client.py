@@ -23,12 +23,6 @@ MESSAGES = [{"role": "user", "content": "hi", "message_id": "1"}]
 MODEL = "qwen3:14b"
 
 
-@pytest.fixture
-async def ollama():
-    async with FakeOllama() as fake:
-        yield fake
-
-
 class InThread:
     """The synchronous client with asynchronous methods, so that one test serves both."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ NATIVE = (
     '"n_prompt_tokens":9100,"n_ctx":8192}}'
 )
 MESSAGES = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
-    async with FakeOllama() as fake:
-        yield fake
 
 
 def body(text: str) -> bytes:

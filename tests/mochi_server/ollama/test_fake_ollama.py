@@ -150,59 +150,48 @@ def test_lines_are_written_as_recorded(name):
         assert encoded(ours).decode() == segment["data"].replace(theirs["created_at"], CREATED)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"messages": [{"role": "user", "content": []}]},
-        {"messages": ["Hi"]},
-        {"messages": "Hi"},
-        {"messages": [{"role": "user", "content": "Hi", "images": ["data:image/png;base64,AA"]}]},
-        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}]},
-        {"stream": "yes"},
-        {"think": 1},
-        {"keep_alive": "soon"},
-        {"keep_alive": "3 days"},
-        {"keep_alive": True},
-        {"options": []},
-    ],
-)
-async def test_what_go_cannot_read_is_a_bad_request(ollama_url, fields):
-    status, _, text = await ask(ollama_url, *chat(**fields))
-    assert status == 400, text
+UNREADABLE: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": []}]},
+    {"messages": ["Hi"]},
+    {"messages": "Hi"},
+    {"messages": [{"role": "user", "content": "Hi", "images": ["data:image/png;base64,AA"]}]},
+    {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}]},
+    {"stream": "yes"},
+    {"think": 1},
+    {"keep_alive": "soon"},
+    {"keep_alive": "3 days"},
+    {"keep_alive": True},
+    {"options": []},
+]
+WRONG: list[dict[str, Any]] = [
+    {"options": {"temperature": True}},
+    {"options": {"stop": [1]}},
+    {"options": {"use_mmap": 1}},
+    {"format": "yaml"},
+]
+TAKEN: list[dict[str, Any]] = [
+    {"keep_alive": "1h30m"},
+    {"keep_alive": "-1m"},
+    {"keep_alive": -1},
+    {"keep_alive": "1.5h"},
+    {"think": "max"},
+    {"format": ""},
+    {"options": {"num_ctx": 8192.0, "stop": ["x"], "mine": "object"}},
+    {"messages": [{"role": "user", "content": "Hi", "images": ["AAAA", "AA=="]}]},
+    {"anything": 1},
+]
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"options": {"temperature": True}},
-        {"options": {"stop": [1]}},
-        {"options": {"use_mmap": 1}},
-        {"format": "yaml"},
-    ],
+    ("status", "key", "cases"),
+    [(400, "error", UNREADABLE), (500, "error", WRONG), (200, "done", TAKEN)],
+    ids=["unreadable", "wrong", "taken"],
 )
-async def test_wrong_options_and_formats_are_said_to_be_errors_of_the_server(ollama_url, fields):
-    status, _, text = await ask(ollama_url, *chat(**fields))
-    assert (status, next(iter(json.loads(text)))) == (500, "error")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"keep_alive": "1h30m"},
-        {"keep_alive": "-1m"},
-        {"keep_alive": -1},
-        {"keep_alive": "1.5h"},
-        {"think": "max"},
-        {"format": ""},
-        {"options": {"num_ctx": 8192.0, "stop": ["x"], "mine": object}},
-        {"messages": [{"role": "user", "content": "Hi", "images": ["AAAA", "AA=="]}]},
-        {"anything": 1},
-    ],
-)
-async def test_what_a_real_one_takes_is_taken(ollama_url, fields):
-    fields = json.loads(json.dumps(fields, default=str))
-    status, _, text = await ask(ollama_url, *chat(**fields, stream=False))
-    assert (status, json.loads(text)["done"]) == (200, True), text
+async def test_fields_are_taken_and_refused_as_a_real_one_does(ollama_url, status, key, cases):
+    """What Go cannot read is a bad request; wrong options are errors of the server."""
+    for fields in cases:
+        found, _, text = await ask(ollama_url, *chat(**{"stream": False, **fields}))
+        assert (found, key in json.loads(text)) == (status, True), (fields, text)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,6 @@ def line(content: str, **more: object) -> bytes:
 
 
 @pytest.fixture
-async def ollama():
-    async with FakeOllama() as fake:
-        yield fake
-
-
-@pytest.fixture
 async def provider(ollama):
     made = OllamaProvider("ollama", host=ollama.url)
     yield made
@@ -73,18 +67,6 @@ async def test_a_message_of_several_megabytes_is_sent(provider, ollama):
     request = replace(REQUEST, model="large:1b", messages=messages, num_ctx=1_000_000)
     await collect(provider, request)
     assert ollama.chats[-1]["messages"][0]["content"] == text
-
-
-@pytest.mark.parametrize("size", [1, 2, 7])
-async def test_a_stream_in_tiny_pieces_is_the_same_stream(ollama, provider, size):
-    data = line("é") + line("世界 👋") + FINAL
-    ollama.play_raw([data[at : at + size] for at in range(0, len(data), size)])
-    assert await text_of(provider) == "é世界 👋"
-
-
-async def test_four_lines_in_one_piece_are_four_chunks(ollama, provider):
-    ollama.play_raw([line("a") + line("b") + line("c") + FINAL])
-    assert [chunk.content for chunk in (await collect(provider))[:-1]] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("size", [40_000, 4_000_000])
@@ -181,13 +163,6 @@ async def test_no_server_at_the_address_is_unreachable():
     _, error = await failure(provider)
     assert (type(error), error.details) == (OllamaUnreachable, {"host": host})
     assert host in error.message
-    await provider.aclose()
-
-
-async def test_a_name_that_does_not_exist_is_unreachable():
-    provider = OllamaProvider("ollama", host="http://ollama.invalid:11434", connect_timeout=2)
-    _, error = await failure(provider)
-    assert error.code == "OLLAMA_UNREACHABLE"
     await provider.aclose()
 
 

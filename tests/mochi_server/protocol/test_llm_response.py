@@ -43,15 +43,6 @@ def test_a_reply_with_calls_says_so_in_the_generic_format(calls):
     assert calls.to_chat_message_dict() == calls.as_json()["tool_calls"]
 
 
-def test_a_call_has_its_fields_where_the_generic_format_has_them(calls):
-    assert [(call.id, call.type) for call in calls.tool_calls] == [
-        ("call_1", "function"),
-        ("call_2", "function"),
-    ]
-    first = calls.tool_calls[0].function
-    assert (first.name, first.arguments) == ("list_all", '{"limit":10}')
-
-
 def test_what_to_run_has_arguments_as_objects(calls):
     assert calls.get_tool_execution_data() == [
         {"id": "call_1", "name": "list_all", "arguments": {"limit": 10}},

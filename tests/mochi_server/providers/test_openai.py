@@ -18,12 +18,12 @@ from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
 from mochi_server.runtime import Runtime
+from tests.support.exact_vendors import HELLO, chunks_of
 from tests.support.fake_openai import (
     JSON,
     Answer,
     FakeOpenAI,
     delta,
-    error,
     finished,
     running_fake,
     stream,
@@ -32,7 +32,7 @@ from tests.support.local_model import folder_with_model
 from tests.support.turns import read_all, text_of
 
 VENDORS = ("openai", "anthropic", "gemini")
-HELLO = [{"role": "user", "content": "Hello"}]
+CHEAP = ("gpt-4.1-nano", "gpt-4o-mini", "gpt-5-nano")
 
 
 @pytest.fixture
@@ -59,18 +59,6 @@ async def test_a_server_of_ones_own_needs_no_key(fake: FakeOpenAI) -> None:
     chunks = [chunk async for chunk in provider.stream(request)]
     assert chunks[0] == ContentDelta("a")
     assert fake.bodies[1]["max_tokens"] == 9
-    await provider.aclose()
-
-
-async def test_a_busy_service_is_asked_again_before_the_first_token(fake: FakeOpenAI) -> None:
-    settings = load_settings(openai_base_url=fake.base_url, openai_api_key="sk-test")
-    provider = build_provider("openai", default_providers(settings)["openai"])
-    busy = error(429, headers={"Retry-After": "0"}, message="slow")
-    fake.answers = [busy, busy, stream(delta(content="a"), finished())]
-    request = ModelRequest(model="tiny", messages=HELLO)
-    chunks = [chunk async for chunk in provider.stream(request)]
-    assert chunks[0] == ContentDelta("a")
-    assert len(fake.paths) == 3
     await provider.aclose()
 
 
@@ -121,6 +109,22 @@ async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path
         assert events[-2].payload()["model"] == f"openai/{model.name}"
         assert text_of(events)
         await runtime.aclose()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("alias", VENDORS)
+async def test_the_real_service_answers(alias: str) -> None:
+    settings = load_settings()
+    if getattr(settings, f"{alias}_api_key") is None:
+        pytest.skip(f"{alias.upper()}_API_KEY is not set")
+    provider = build_provider(alias, default_providers(settings)[alias])
+    models = [model.name for model in await provider.list_models()]
+    model = next((name for name in CHEAP if name in models), models[0])
+    chunks = await chunks_of(provider, model=model, max_tokens=2000)
+    await provider.aclose()
+    assert any(isinstance(chunk, ContentDelta) and chunk.content for chunk in chunks)
+    assert isinstance(chunks[-1], Finish)
+    assert chunks[-1].eval_count
 
 
 def test_keys_do_not_stand_in_the_table_of_backends() -> None:

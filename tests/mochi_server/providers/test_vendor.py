@@ -54,6 +54,45 @@ async def test_more_than_a_hundred_streams_run_at_once(vendor: Vendor) -> None:
                 assert await chunks.__anext__() == ContentDelta("Yes")
 
 
+async def test_closing_a_stream_closes_the_connection_at_once(vendor: Vendor) -> None:
+    vendor.answers([vendor.says("Yes")], then="hold")
+    chunks = vendor.provider.stream(vendor.request())
+    assert await chunks.__anext__() == ContentDelta("Yes")
+    with anyio.fail_after(30):
+        await chunks.aclose()
+        await vendor.left()
+
+
+async def test_cancelling_the_reader_closes_the_connection(vendor: Vendor) -> None:
+    vendor.answers([vendor.says("Yes")], then="hold")
+    has_begun = asyncio.Event()
+
+    async def read() -> None:
+        async with aclosing(vendor.provider.stream(vendor.request())) as chunks:
+            async for _ in chunks:
+                has_begun.set()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await has_begun.wait()
+            group.cancel_scope.cancel()
+        await vendor.left()
+
+
+async def test_a_busy_service_is_asked_three_times(vendor: Vendor) -> None:
+    busy = {"status": 503, "kind": JSON, "headers": {"Retry-After": "0"}}
+    refusal = b'{"error": {"message": "Full", "code": 503, "status": "UNAVAILABLE"}}'
+    for _ in range(2):
+        vendor.answers([refusal], **busy)
+    vendor.answers([vendor.reply("Yes")])
+    assert (await vendor.ask())[0] == ContentDelta("Yes")
+    for _ in range(3):
+        vendor.answers([refusal], **busy)
+    vendor.answers([vendor.reply("Yes")])
+    assert type(await vendor.failure()) is ProviderBusy
+
+
 @asynccontextmanager
 async def listening(answer: bytes | None) -> AsyncIterator[str]:
     """The address of a server that gives every request this answer, or none."""
@@ -273,14 +312,15 @@ async def test_a_wait_may_be_told_in_milliseconds(name: str) -> None:
         assert found.retry_after == 30
 
 
-async def test_a_connection_that_is_reset_without_a_response_is_tried_once_more() -> None:
-    """A server that closes a kept connection resets it when the next request has been sent."""
+@pytest.mark.parametrize("then", ["reset", "drop"])
+async def test_a_connection_without_a_response_is_tried_once_more(then: str) -> None:
+    """A server that closes a kept connection may do so when the next request has been sent."""
     async with serving("openai") as vendor:
         assert isinstance(vendor, OpenAI)
-        vendor.answers([], then="reset")
+        vendor.answers([], then=then)
         vendor.answers([vendor.reply("Yes")])
         assert (await vendor.ask())[0] == ContentDelta("Yes")
-        vendor.answers([], then="reset")
-        vendor.answers([], then="reset")
+        vendor.answers([], then=then)
+        vendor.answers([], then=then)
         assert type(await vendor.failure()) is ProviderUnreachable
         assert len(vendor.fake.paths) == 4

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -30,21 +31,16 @@ from mochi_server.errors import (
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
 from mochi_server.providers.anthropic.provider import AnthropicProvider
-from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
+from mochi_server.providers.base import ContentDelta, ModelRequest, Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
+from tests.support.exact_vendors import chunks_of
 from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
 from tests.support.redis import free_port
 
-HELLO = [{"role": "user", "content": "Hello"}]
+reply = partial(chunks_of, model="m")
 KEY = "sk-very-secret-key"
 VENDORS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
-
-
-async def reply(provider: Provider, **fields: Any) -> list[Chunk]:
-    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
-    with anyio.fail_after(60):  # the import of an SDK may take long
-        return [chunk async for chunk in provider.stream(request)]
 
 
 async def failure_of(provider: Provider) -> MochiError:
@@ -192,6 +188,15 @@ async def test_a_key_that_the_service_repeats_is_not_shown():
     assert KEY not in str(found.as_json())
     found, _ = await failing(stream({"error": {"message": f"Bad {KEY}"}}))
     assert KEY not in str(found.as_json())
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_no_key_is_not_configured(vendor):
+    provider = vendor("it")
+    assert not provider.configured
+    with pytest.raises(ProviderNotConfigured, match=vendor.variable.partition(",")[0]):
+        await reply(provider)
+    assert await provider.check() is False
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

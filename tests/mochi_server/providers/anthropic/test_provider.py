@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,14 +12,12 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from mochi_server.config import load_settings
 from mochi_server.errors import (
     ContextOverflow,
     MochiError,
     ModelNotFound,
     ProviderBusy,
     ProviderError,
-    ProviderNotConfigured,
     ProviderUnreachable,
     ThinkingNotSupported,
 )
@@ -28,7 +25,8 @@ from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
 from mochi_server.providers.anthropic.provider import AnthropicProvider
-from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
+from tests.support.exact_vendors import HELLO, chunks_of, stored
 from tests.support.fake_anthropic import (
     KEY,
     MODEL,
@@ -43,9 +41,8 @@ from tests.support.fake_anthropic import (
 )
 from tests.support.http_wire import Request
 from tests.support.sse_vendor import Script, event
-from tests.support.tool_folders import until
 
-HELLO = [{"role": "user", "content": "Hello"}]
+reply = partial(chunks_of, model=MODEL)
 ADD = {"type": "function", "function": {"name": "add", "description": "Adds.",
        "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}}  # fmt: skip
 
@@ -64,35 +61,9 @@ async def provider(fake: FakeAnthropic) -> AsyncIterator[AnthropicProvider]:
     await provider.aclose()
 
 
-async def reply(provider: AnthropicProvider, **fields: Any) -> list[Chunk]:
-    request = ModelRequest(**{"model": MODEL, "messages": HELLO, **fields})
-    with anyio.fail_after(30):
-        async with aclosing(provider.stream(request)) as chunks:
-            return [chunk async for chunk in chunks]
-
-
 def said(*parts: list[bytes], **fields: Any) -> Script:
     """A whole reply."""
     return Script(pieces=[start(), *(piece for part in parts for piece in part)], **fields)
-
-
-def stored(chunks: list[Chunk], *results: str) -> list[dict[str, Any]]:
-    """A reply as it is stored, and results of its calls."""
-    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
-    last = chunks[-1]
-    assert isinstance(last, Finish)
-    message = {
-        "role": "assistant",
-        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
-        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
-        "tool_calls": [chunk.as_stored() for chunk in calls],
-        "provider_data": last.provider_data,
-    }
-    answers = [
-        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": result}
-        for c, result in zip(calls, results, strict=True)
-    ]
-    return [message, *answers]
 
 
 async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
@@ -265,76 +236,47 @@ async def test_a_call_that_was_cut_is_not_made(provider, fake, arguments, reason
         await reply(provider)
 
 
-@pytest.mark.parametrize("reason", ["refusal", "pause_turn", "model_context_window_exceeded"])
-async def test_other_ends_are_told(provider, fake, reason):
-    fake.scripts = [said(text(0, "a"), end(reason))]
+@pytest.mark.parametrize(
+    ("told", "reason", "sequence"),
+    [
+        (end("refusal"), "refusal", None),
+        (end("pause_turn"), "pause_turn", None),
+        (end("model_context_window_exceeded"), "length", None),
+        (end("stop_sequence", stop_sequence="###"), "stop", "###"),
+    ],
+)
+async def test_other_ends_are_told(provider, fake, told, reason, sequence):
+    fake.scripts = [said(text(0, "a"), told)]
     finish = (await reply(provider))[-1]
     assert isinstance(finish, Finish)
-    assert finish.reason == ("length" if "window" in reason else reason)
-
-
-async def test_the_text_that_ended_a_reply_is_told(provider, fake):
-    fake.scripts = [said(text(0, "a"), end("stop_sequence", stop_sequence="###"))]
-    finish = (await reply(provider))[-1]
-    assert isinstance(finish, Finish)
-    assert (finish.reason, finish.stop_sequence) == ("stop", "###")
-
-
-ODD_HISTORIES: list[list[dict[str, Any]]] = [
-    [{"role": "assistant", "content": "Hi."}, *HELLO],
-    [*HELLO, {"role": "assistant", "content": " "}, *HELLO],
-    [*HELLO, {"role": "tool", "tool_name": "add", "content": "1"}, *HELLO],
-    [*HELLO, {"role": "assistant", "content": "", "tool_calls": [
-        {"function": {"name": "add", "arguments": {}}, "id": "functions.add:0"}]}, *HELLO],
-    [*HELLO, {"role": "assistant", "content": "", "tool_calls": [
-        {"function": {"name": "add", "arguments": '{"x": 1}'}},
-        {"function": {"name": "now", "arguments": None}}]},
-     {"role": "tool", "tool_name": "now", "content": "noon"},
-     {"role": "tool", "tool_name": "add", "content": ""}],
-    [*HELLO, {"role": "assistant", "content": "Hi", "tool_calls": [], "provider_data": {
-        "form": "anthropic", "model": MODEL, "parts": [{"kind": "text", "length": 99}]}}, *HELLO],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("history", ODD_HISTORIES)
-async def test_odd_histories_become_requests_that_are_taken(provider, fake, history):
-    fake.scripts = [said(text(0, "a"), end())]
-    assert (await reply(provider, messages=history, think=True))[0] == ContentDelta("a")
+    assert (finish.reason, finish.stop_sequence) == (reason, sequence)
 
 
 class Town(BaseModel):
     name: str
 
 
-@pytest.mark.parametrize("model", [MODEL, PLAIN_MODEL])
-async def test_a_structured_reply_is_validated(provider, fake, model):
-    words = ('{"name": ', '"Rome"}')
-    forced = call(0, "toolu_1", "reply", *words)
-    fake.scripts = [said(text(0, *words) if model == MODEL else forced, end())]
-    request = ModelRequest(model=model, messages=HELLO)
-    assert await provider.structured(request, Town) == Town(name="Rome")
-    if model == MODEL:
-        assert fake.chats[0]["output_config"]["format"]["schema"]["required"] == ["name"]
-    else:
-        assert fake.chats[0]["tool_choice"] == {"type": "tool", "name": "reply"}
+async def test_a_model_without_a_mode_for_schemas_replies_by_a_call_in_pieces_or_whole(
+    provider, fake
+):
+    pieces = call(0, "toolu_1", "reply", '{"name": ', '"Rome"}')
     whole = block(0, {"type": "tool_use", "id": "a", "name": "reply", "input": {"name": "Rome"}})
-    if model == PLAIN_MODEL:
-        fake.scripts = [said(whole, end("tool_use"))]
+    fake.scripts = [said(pieces, end()), said(whole, end("tool_use"))]
+    request = ModelRequest(model=PLAIN_MODEL, messages=HELLO)
+    for _ in range(2):
         assert await provider.structured(request, Town) == Town(name="Rome")
-    fake.scripts = [said(text(0, '{"na'), end("max_tokens"))]
-    with pytest.raises(ProviderError, match="Town"):
-        await provider.structured(request, Town)
+        assert fake.chats[-1]["tool_choice"] == {"type": "tool", "name": "reply"}
 
 
 async def test_a_schema_goes_beside_tools_where_the_model_has_a_mode_for_it(provider, fake):
     """The other way to hold it to a form is a tool that it must call."""
-    schema, any_object = (
-        JsonSchemaFormat.of({"type": "object"}),
-        JsonObjectFormat(type="json_object"),
-    )
+    properties = {"name": {"type": "string"}}
+    schema = JsonSchemaFormat.of({"type": "object", "properties": properties, "required": ["name"]})
+    any_object = JsonObjectFormat(type="json_object")
     fake.scripts = [said(text(0, "{}"), end()), said(call(0, "toolu_1", "reply", "{}"), end())]
     await reply(provider, tools=[ADD], response_format=schema)
-    assert fake.chats[0]["output_config"]["format"]["type"] == "json_schema"
+    form = fake.chats[0]["output_config"]["format"]
+    assert (form["type"], form["schema"]["required"]) == ("json_schema", ["name"])
     assert [tool["name"] for tool in fake.chats[0]["tools"]] == ["add"]
     assert (await reply(provider, response_format=any_object))[0] == ContentDelta("{}")
     assert fake.chats[1]["tool_choice"] == {"type": "tool", "name": "reply"}
@@ -357,10 +299,6 @@ OVERLOADED = event({"type": "error", "error": {"type": "overloaded_error", "mess
     ("script", "kind", "words"),
     [
         (failure(400, "prompt is too long: 210 tokens > 200 maximum"), ContextOverflow, "window"),
-        (failure(400, "bad"), ProviderError, "bad"),
-        (failure(404, "model: x"), ModelNotFound, "model: x"),
-        (failure(429, "slow", **{"Retry-After": "30"}), ProviderBusy, "slow"),
-        (failure(500, "boom"), ProviderError, "boom"),
         (said(text(0, "a"), [OVERLOADED]), ProviderBusy, "Full"),
         (said(text(0, "a")), ProviderError, "broke off"),
         (said(text(0, "a"), then="cut"), ProviderUnreachable, "reached"),
@@ -381,35 +319,9 @@ async def test_each_failure_has_its_error_and_the_services_own_words(
         assert caught.value.details["n_ctx"] == 200
 
 
-async def test_a_busy_service_is_asked_again_before_the_first_token(provider, fake):
-    busy = failure(529, "Full", **{"Retry-After": "0"})
-    fake.scripts = [busy, Script(pieces=[start(), OVERLOADED]), said(text(0, "a"), end())]
+async def test_a_stream_that_begins_with_being_full_is_opened_again(provider, fake):
+    fake.scripts = [Script(pieces=[start(), OVERLOADED]), said(text(0, "a"), end())]
     assert (await reply(provider))[0] == ContentDelta("a")
-    fake.scripts = [busy, busy, busy, said(text(0, "a"), end())]
-    with pytest.raises(ProviderBusy):
-        await reply(provider)
-    assert len(fake.scripts) == 1, "three attempts, not more"
-
-
-async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
-    fake.scripts = [said(text(0, "a"), then="hold")]
-    chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
-    assert await chunks.__anext__() == ContentDelta("a")
-    with anyio.fail_after(30):
-        await chunks.aclose()
-        await fake.left.wait()
-
-
-async def test_cancelling_the_reader_closes_the_connection(provider, fake):
-    fake.scripts = [said(text(0, "a"), then="hold")]
-    await provider.list_models()  # and the SDK is there
-    reading = asyncio.ensure_future(reply(provider))
-    await until(lambda: not fake.scripts)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-    with anyio.fail_after(30):
-        await fake.left.wait()
 
 
 async def test_retired_models_are_not_listed(provider, fake):
@@ -494,25 +406,6 @@ async def test_no_header_comes_from_variables_that_are_no_settings(provider, mon
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Api-Key: other\nX-Mine: Zürich")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "other")
     assert await provider.list_models()
-
-
-async def test_no_key_is_not_configured():
-    provider = AnthropicProvider("anthropic")
-    with pytest.raises(ProviderNotConfigured, match="ANTHROPIC_API_KEY"):
-        await reply(provider)
-    assert await provider.check() is False
-
-
-@pytest.mark.e2e
-async def test_the_real_service_answers():
-    settings = load_settings()
-    if settings.anthropic_api_key is None:
-        pytest.skip("ANTHROPIC_API_KEY is not set")
-    provider = AnthropicProvider("anthropic", api_key=settings.anthropic_api_key)
-    model = (await provider.list_models())[0].name
-    chunks = await reply(provider, model=model, max_tokens=200)
-    assert isinstance(chunks[-1], Finish)
-    await provider.aclose()
 
 
 async def test_a_call_is_demanded_without_thinking(provider, fake):

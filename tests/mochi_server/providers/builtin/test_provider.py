@@ -15,7 +15,6 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel
 
 from mochi_server.config.installation import own_command
 from mochi_server.core.leases import FileLock, is_locked
@@ -134,31 +133,6 @@ async def test_a_system_prompt_of_the_session_replaces_the_default_one(provider)
     assert default.prompt_eval_count is not None
     assert own.prompt_eval_count < default.prompt_eval_count
     assert own.reason == "length"
-
-
-class Animal(BaseModel):
-    name: str
-    legs: int
-
-
-async def test_a_schema_gives_json_that_validates(provider):
-    request = ask("Describe a cat as JSON with its name and its number of legs.")
-    with anyio.fail_after(60):
-        animal = await provider.structured(request, Animal)
-    assert animal.name
-
-
-async def test_closed_streams_free_their_slots(provider):
-    """Each of them would run for 2,000 tokens and hold the next request up."""
-    for _ in range(SLOTS):
-        stream = provider.stream(ask(LONG, max_tokens=2000))
-        with anyio.fail_after(60):
-            await stream.__anext__()
-        with anyio.fail_after(30):
-            await stream.aclose()
-    with anyio.fail_after(30):
-        text, _ = await answer(provider, ask("What is the capital of France?"))
-    assert "Paris" in text
 
 
 async def test_more_requests_than_slots_are_all_answered(provider):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.protocol.files import RequestFile, with_files
-from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
-from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ThinkingDelta
 from mochi_server.providers.openai import OpenAICompatibleProvider
+from tests.support.exact_vendors import HELLO, chunks_of, stored
 from tests.support.fake_openai import (
     JSON,
     Answer,
@@ -29,7 +29,7 @@ from tests.support.fake_openai import (
     usage,
 )
 
-HELLO = [{"role": "user", "content": "Hello"}]
+reply = partial(chunks_of, model="m")
 
 
 @pytest.fixture
@@ -44,12 +44,6 @@ async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
     provider.attempts = 2
     yield provider
     await provider.aclose()
-
-
-async def reply(provider: OpenAICompatibleProvider, **fields: Any) -> list[Chunk]:
-    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
-    with anyio.fail_after(30):
-        return [chunk async for chunk in provider.stream(request)]
 
 
 def whole(index: int | None, name: str | None, arguments: Any, **fields: Any) -> dict[str, Any]:
@@ -68,6 +62,9 @@ CALLS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]] 
          call_delta(0, arguments=": 2}")], TWO),
     "all at index 0, without ids": (
         [whole(0, "add", '{"x": 1}'), whole(0, "add", '{"x": 2}')], TWO),
+    "one within another": (
+        [call_delta(0, id="a", name="add", arguments='{"x"'), call_delta(1, id="b", name="now"),
+         call_delta(0, arguments=": 1}")], [TWO[0], ("now", {})]),
     "without index": (
         [whole(None, "add", '{"x": 1}', id="a"), whole(None, "add", '{"x": 2}', id="b")], TWO),
     "no index at all": (
@@ -104,7 +101,7 @@ async def test_calls_are_put_together(provider, fake, case, reason):
     fake.answers = [stream(*deltas, finished(reason))]
     *calls, finish = await reply(provider)
     assert [(call.name, call.arguments) for call in calls] == wanted
-    assert len({call.id for call in calls}) == len(wanted)
+    assert len({call.id for call in calls} - {""}) == len(wanted)
     assert finish.reason == "tool_calls"
 
 
@@ -169,25 +166,6 @@ async def test_texts_and_ends_are_understood(provider, fake, case):
     assert await reply(provider) == wanted
 
 
-def stored(chunks: list[Chunk]) -> list[dict[str, Any]]:
-    """The reply in a session, with results for its calls."""
-    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
-    finish = chunks[-1]
-    assert isinstance(finish, Finish)
-    message = {
-        "role": "assistant",
-        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
-        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
-        "model": "it/m",
-        "tool_calls": [call.as_stored() for call in calls],
-        "provider_data": finish.provider_data,
-    }
-    results = [
-        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": "1"} for c in calls
-    ]
-    return [message, *results]
-
-
 NOW = {"index": 0, "id": "functions.now:0", "function": {"name": "now", "arguments": "{}"}}
 SIGNED = {"google": {"thought_signature": "c2ln"}}
 PARTS = [{"type": "reasoning.text", "text": "Hm", "index": 0},
@@ -216,7 +194,7 @@ async def test_thinking_goes_back_as_it_came(provider, fake, case):
     ]
     first = await reply(provider)
     assert "".join(c.content for c in first if isinstance(c, ThinkingDelta)) == "Hmm."
-    history = [*HELLO, *stored(first)]
+    history = [*HELLO, *stored(first, "1", model="it/m")]
     await reply(provider, messages=history)
     _, said, result = fake.bodies[1]["messages"]
     function = {"name": "now", "arguments": "{}"}
@@ -233,7 +211,7 @@ async def test_signatures_of_calls_go_back_with_them(provider, fake):
         stream(delta(tool_calls=[signed, {**NOW, "index": 1, "id": "b"}]), finished("tool_calls")),
         error(400, message="enough"),
     ]
-    history = [*HELLO, *stored(await reply(provider))]
+    history = [*HELLO, *stored(await reply(provider), "1", "2", model="it/m")]
     with pytest.raises(ProviderError):
         await reply(provider, messages=history)
     first, second = fake.bodies[1]["messages"][1]["tool_calls"]
@@ -442,7 +420,7 @@ async def test_models_that_take_no_thoughts_back_get_none(provider, fake, words)
     """Gateways show the thinking of models whose services refuse it in requests."""
     thought = stream(delta(reasoning_content="Hm."), delta(content="Yes"), finished())
     fake.answers = [thought, error(400, message=words), thought, thought]
-    said = stored(await reply(provider))
+    said = stored(await reply(provider), model="it/m")
     for _ in range(2):
         found = await reply(provider, messages=[*HELLO, *said, *HELLO])
         assert found[1] == ContentDelta("Yes")

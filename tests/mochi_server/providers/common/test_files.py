@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from typing import Any
 
-import anyio
 import pytest
 
 from mochi_server.protocol.files import RequestFile, with_files
-from mochi_server.providers.base import ModelRequest
+from tests.support.exact_vendors import chunks_of
 from tests.support.images import PDF, png
 from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
 
@@ -187,9 +186,5 @@ async def sent_by(kind: type[Service], messages: list[dict[str, Any]]) -> dict[s
     async with AsyncExitStack() as stack:
         await service.start(stack)
         service.says([], ["Yes."])
-        request = ModelRequest(model=service.model, messages=messages)
-        with anyio.fail_after(60):
-            async with aclosing(service.provider.stream(request)) as chunks:
-                async for _ in chunks:
-                    pass
+        await chunks_of(service.provider, model=service.model, messages=messages)
         return service.last_request()

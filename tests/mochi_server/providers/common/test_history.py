@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from typing import Any
 
-import anyio
 import pytest
 
 from mochi_server.protocol.messages import ToolCall
-from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest
+from mochi_server.providers.base import Chunk, ContentDelta
+from tests.support.exact_vendors import chunks_of
 from tests.support.model_services import Anthropic, Gemini, OpenAI, Service
 
 
@@ -41,10 +41,7 @@ async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
 
 
 async def reply(service: Service, messages: list[dict[str, Any]], **fields: Any) -> list[Chunk]:
-    request = ModelRequest(model=service.model, messages=messages, **fields)
-    with anyio.fail_after(30):
-        async with aclosing(service.provider.stream(request)) as chunks:
-            return [chunk async for chunk in chunks]
+    return await chunks_of(service.provider, model=service.model, messages=messages, **fields)
 
 
 def user(text: str = "Hello") -> dict[str, Any]:
@@ -97,8 +94,8 @@ HISTORIES: dict[str, list[dict[str, Any]]] = {
         user(), said("", call("add", "0")), result("add", "0"),
         said("", call("add", "0")), result("add", "0"), said("2"), user()],
     "no ids": [
-        user(), said("", call("add", None), call("now", None)), result("now", None),
-        result("add", None), said("1"), user()],
+        user(), said("", call("add", None, '{"x": 1}'), call("now", None)), result("now", None),
+        result("add", None, ""), said("1"), user()],
     "arguments as text": [
         user(), said("", call("add", "a", '{"x": 1}'), call("add", "b", "{oops"),
                      call("add", "c", "[1]")),
@@ -110,8 +107,19 @@ HISTORIES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("history", HISTORIES)
 async def test_what_a_session_may_hold_is_taken(service: Service, history: str) -> None:
+    for think in (False, True):
+        service.says([], ["Yes."])
+        chunks = await reply(service, HISTORIES[history], think=think)
+        assert chunks[0] == ContentDelta("Yes.")
+
+
+@pytest.mark.parametrize("form", ["anthropic", "gemini"])
+async def test_data_beside_a_reply_that_does_not_fit_it_is_not_used(
+    service: Service, form: str
+) -> None:
+    data = {"form": form, "model": service.model, "parts": [{"kind": "text", "length": 99}]}
     service.says([], ["Yes."])
-    chunks = await reply(service, HISTORIES[history])
+    chunks = await reply(service, [user(), said("Hi", provider_data=data), user()], think=True)
     assert chunks[0] == ContentDelta("Yes.")
 
 

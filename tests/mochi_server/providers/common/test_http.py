@@ -45,6 +45,25 @@ async def test_a_refusal_of_any_shape_is_told_in_its_own_words(vendor: Vendor, b
     assert "The words." in found.message
 
 
+@pytest.mark.parametrize(
+    ("status", "wait", "kind", "details"),
+    [
+        (429, "30", ProviderBusy, {"upstream_status": 429, "retry_after": 30}),
+        (503, "Fri, 31 Dec 9999 23:59:59 GMT", ProviderBusy, {"retry_after": 10**9}),
+        (404, "30", ModelNotFound, {}),
+    ],
+)
+async def test_a_refusal_has_details_and_its_wait_a_bound(
+    vendor: Vendor, status: int, wait: str, kind: type[ProviderError], details: dict[str, Any]
+) -> None:
+    body = b'{"error": {"message": "no"}}'
+    vendor.answers([body], status=status, kind=JSON, headers={"Retry-After": wait})
+    found = await vendor.failure()
+    assert type(found) is kind
+    named = {"model": vendor.model} if kind is ModelNotFound else {}
+    assert found.details.items() >= {"provider": "it", **named, **details}.items()
+
+
 @pytest.mark.parametrize("status", [502, 200])
 async def test_a_page_for_browsers_is_an_error_that_a_person_can_read(
     vendor: Vendor, status: int

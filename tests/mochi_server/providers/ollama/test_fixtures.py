@@ -8,7 +8,7 @@ from mochi_server.errors import MochiError
 from mochi_server.protocol.completions import ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.ollama.provider import OllamaProvider
-from tests.support.fake_ollama import FIXTURES, FakeOllama
+from tests.support.fake_ollama import FIXTURES
 
 T, H = ContentDelta, ThinkingDelta
 LOADED = 0.001334875
@@ -132,12 +132,6 @@ BROKEN = {
 """Something other than a chunk, or an end that is none; what came before is kept."""
 
 OTHERWISE_TESTED = {"tool_legacy_no_id", "stall_for_ever", "endless"}
-
-
-@pytest.fixture
-async def ollama():
-    async with FakeOllama() as fake:
-        yield fake
 
 
 @pytest.fixture
