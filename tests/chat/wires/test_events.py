@@ -120,46 +120,6 @@ async def test_a_stream_that_speaks_carries_no_heartbeats(site: Site) -> None:
     assert text == "".join(f"{n} " for n in range(100))
 
 
-@pytest.mark.parametrize("route", ["", "/stream"])
-async def test_what_fails_before_the_first_byte_is_plain_json(site: Site, route: str) -> None:
-    """With its own status, in the one shape of errors, on both routes."""
-    session = await site.server.new_session()
-    cannot = await site.server.new_session("gemma3:4b")
-    gate = asyncio.Event()
-    busy = await site.server.new_session()
-    site.ollama.reply(["..."], gate=gate)
-    before = len(site.ollama.chats)
-    running = asyncio.ensure_future(site.server.post(f"/chat/{busy}", {"message": "Slow."}))
-    await site.ollama.requested(before + 1, path="/api/chat")
-    cases: list[tuple[str, Any, int, str]] = [
-        ("0123456789", {"message": "Hi"}, 404, "SESSION_NOT_FOUND"),
-        (session, {}, 400, "EMPTY_HISTORY"),
-        (session, {"message": None}, 400, "EMPTY_HISTORY"),
-        (session, {"message": "   \n"}, 422, "VALIDATION_ERROR"),
-        (session, {"message": ""}, 422, "VALIDATION_ERROR"),
-        (session, {"message": 7}, 422, "VALIDATION_ERROR"),
-        (session, {"message": "Hi", "think": "very"}, 422, "VALIDATION_ERROR"),
-        (cannot, {"message": "Hi", "think": True}, 400, "THINKING_NOT_SUPPORTED"),
-        (busy, {"message": "Hi"}, 409, "SESSION_BUSY"),
-    ]
-    for target, body, expected, code in cases:
-        status, answer = await site.server.post(f"/chat/{target}{route}", body)
-        assert (status, answer["error"]["code"]) == (expected, code), (body, answer)
-        assert set(answer["error"]) == {"code", "message", "details"}
-    gate.set()
-    status, _ = await running
-    assert status == 200
-    assert site.stored(session) == site.stored(cannot) == []
-    _, models = await site.server.get("/models")
-    assert models
-    status, answer = await site.server.post("/sessions", {"model": "gone:1b"})
-    if status == 201:
-        status, answer = await site.server.post(
-            f"/chat/{answer['session_id']}{route}", {"message": "Hi"}
-        )
-    assert (status, answer["error"]["code"]) == (404, "MODEL_NOT_FOUND")
-
-
 async def test_an_error_after_the_first_byte_is_an_event_and_done_follows(site: Site) -> None:
     """With the code that the plain answer has."""
     for fixture, code in (("mid_error", "OLLAMA_ERROR"), ("err_busy", "PROVIDER_BUSY")):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import io
 import os
-import re
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -29,60 +26,20 @@ from mochi_server.providers.builtin.catalogue import (
 from mochi_server.providers.builtin.pull import PullError, pull, run_pull
 from tests.support.certificates import trusting_all
 from tests.support.local_model import weights
+from tests.support.model_hub import CONTENT, MODEL, Hub, running_hub
 
-CONTENT = bytes(range(256)) * 4000
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
+SHA256 = MODEL.sha256
 no_pip = pytest.mark.skipif(
     importlib.util.find_spec("pip") is not None, reason="this environment's own pip comes first"
 )
 
 
-class Hub(ThreadingHTTPServer):
-    """Serves CONTENT with ranges; sends at most ``limit`` bytes before it drops the connection."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), HubHandler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.content = CONTENT
-        self.limit = len(CONTENT)
-        self.ranges = True
-        self.statuses: list[int] = []
-        """Errors to answer with before anything else."""
-        self.requests: list[tuple[str, str | None]] = []
-
-
-class HubHandler(BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_GET(self) -> None:
-        wanted = self.headers.get("Range")
-        self.server.requests.append((self.path, wanted))
-        if self.server.statuses:
-            self.send_error(self.server.statuses.pop(0))
-            return
-        start = 0
-        if wanted and self.server.ranges:
-            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
-        content = self.server.content[start:]
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content[: self.server.limit])
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(pulling, "RETRY_SECONDS", 0)
-    server = Hub()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running_hub() as server:
+        server.rest.set()
+        yield server
 
 
 def catalogue_entry(
@@ -95,9 +52,7 @@ def catalogue_entry(
 
 @pytest.fixture
 def hub_model(monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
-    return catalogue_entry(
-        monkeypatch, HubSource(repository="o/tiny", revision="abc", file="tiny.gguf")
-    )
+    return catalogue_entry(monkeypatch, MODEL.source)
 
 
 def quiet() -> Progress:
@@ -136,7 +91,7 @@ def test_an_interrupted_download_is_continued_by_the_next_call(hub, hub_model, t
 
 
 def test_a_hub_without_ranges_starts_again(hub, hub_model, tmp_path):
-    hub.ranges = False
+    hub.has_ranges = False
     part = tmp_path / ".run" / f"tiny-1m.gguf.{SHA256[:12]}.part"
     part.parent.mkdir()
     part.write_bytes(b"something else")
