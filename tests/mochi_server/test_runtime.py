@@ -15,7 +15,15 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_project.runtime import ProviderHandler, StorageHandler
 from mochi_server import MochiServerSettings, Runtime
+from mochi_server.backends import (
+    NotABackend,
+    build_provider,
+    build_storage,
+    default_providers,
+    default_storages,
+)
 from mochi_server.config import load_settings
 from mochi_server.errors import MochiError, SessionNotFound
 from mochi_server.protocol.events import (
@@ -25,7 +33,8 @@ from mochi_server.protocol.events import (
     RunStart,
     ToolResultReady,
 )
-from mochi_server.sessions import ToolExecutionPolicy, ToolSettings
+from mochi_server.sessions import JSONFileStorage, MemoryStorage, ToolExecutionPolicy, ToolSettings
+from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
 
@@ -82,7 +91,7 @@ async def results(
     return [(event.success, event.result or event.error_message or "") for event in ready]
 
 
-async def test_a_stream_is_the_events_of_a_turn(tmp_path: Path, ollama: FakeOllama):
+async def test_a_stream_is_the_events_of_a_turn(tmp_path, ollama):
     ollama.reply(["Pa", "ris"])
     async with library(tmp_path, ollama) as mochi:
         session = await mochi.sessions.create(MODEL)
@@ -92,7 +101,7 @@ async def test_a_stream_is_the_events_of_a_turn(tmp_path: Path, ollama: FakeOlla
     assert events[-1] == again[-1] == Done(session_id=session.session_id)
 
 
-async def test_a_turn_that_fails_raises(tmp_path: Path, ollama: FakeOllama):
+async def test_a_turn_that_fails_raises(tmp_path, ollama):
     ollama.reply(["So"], error="boom")
     async with library(tmp_path, ollama) as mochi:
         with pytest.raises(SessionNotFound):
@@ -106,7 +115,7 @@ async def test_a_turn_that_fails_raises(tmp_path: Path, ollama: FakeOllama):
         assert [m.text for m in (await mochi.sessions.get(session_id)).messages] == ["Hi", "So"]
 
 
-async def test_who_leaves_a_stream_stops_the_turn(tmp_path: Path, ollama: FakeOllama):
+async def test_who_leaves_a_stream_stops_the_turn(tmp_path, ollama):
     ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
@@ -119,7 +128,7 @@ async def test_who_leaves_a_stream_stops_the_turn(tmp_path: Path, ollama: FakeOl
     assert [(m["content"], m.get("interrupted")) for m in stored[1:]] == [("So", True)]
 
 
-async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path: Path, ollama: FakeOllama):
+async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path, ollama):
     ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
@@ -132,7 +141,7 @@ async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path: Path, ollama: Fa
     assert stored[-1]["interrupted"] is True
 
 
-async def test_own_functions_are_tools(tmp_path: Path, ollama: FakeOllama):
+async def test_own_functions_are_tools(tmp_path, ollama):
     calls(ollama, ("double", {"number": "21"}), ("double", {"number": "many"}), ("later", {}))
     async with library(tmp_path, ollama, tools=[double, later]) as mochi:
         good, bad, loop = await results(mochi, "double", "later")
@@ -145,14 +154,14 @@ async def test_own_functions_are_tools(tmp_path: Path, ollama: FakeOllama):
     assert offered["parameters"]["properties"]["number"]["description"] == "Which one."
 
 
-async def test_own_functions_run_in_threads_of_this_process(tmp_path: Path, ollama: FakeOllama):
+async def test_own_functions_run_in_threads_of_this_process(tmp_path, ollama):
     calls(ollama, ("where", {}))
     ASKING.set("me")
     async with library(tmp_path, ollama, tools=[where]) as mochi:
         assert await results(mochi, "where") == [(True, "me False mochi-tool")]
 
 
-async def test_a_person_is_asked_about_own_functions_too(tmp_path: Path, ollama: FakeOllama):
+async def test_a_person_is_asked_about_own_functions_too(tmp_path, ollama):
     calls(ollama, ("double", {"number": 4}))
     async with library(tmp_path, ollama, tools=[double]) as mochi:
         settings = ToolSettings(
@@ -190,7 +199,7 @@ async def test_a_function_that_hangs_ends_its_own_call(tmp_path: Path, ollama: F
     ended.set()
 
 
-async def test_own_functions_win_over_those_of_the_folder(tmp_path: Path, ollama: FakeOllama):
+async def test_own_functions_win_over_those_of_the_folder(tmp_path, ollama):
     write_tools(
         tmp_path / "tools",
         init='def double() -> str:\n    """Say no."""\n    return "no"\n\n'
@@ -224,7 +233,7 @@ def agent() -> str:
         ([7], "'int' cannot be a tool: it is not callable"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_at_once(tmp_path: Path, functions: Any, words: str):
+def test_what_cannot_be_a_tool_is_refused_at_once(tmp_path, functions, words):
     with pytest.raises(ValueError, match=words):
         Runtime(MochiServerSettings(data_dir=tmp_path), tools=functions)
 
@@ -238,42 +247,121 @@ def test_what_cannot_be_a_tool_is_refused_at_once(tmp_path: Path, functions: Any
         ("qqqqqq", "There is no setting 'qqqqqq'$"),
     ],
 )
-def test_a_setting_that_does_not_exist_is_an_error(name: str, words: str):
+def test_a_setting_that_does_not_exist_is_an_error(name, words):
     for make in (MochiServerSettings, load_settings):
         with pytest.raises(TypeError, match=words.replace("?", r"\?")):
             make(**{name: "x"})
 
 
 @pytest.mark.parametrize("name", ["openai_api_key", "OPENAI_API_KEY", "MOCHI_OPENAI_API_KEY"])
-def test_a_setting_may_be_given_by_each_of_its_names(name: str):
+def test_a_setting_may_be_given_by_each_of_its_names(name):
     key = MochiServerSettings(**{name: "it"}).openai_api_key
-    assert key is not None
     assert key.get_secret_value() == "it"
 
 
-def test_variables_of_others_are_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_variables_of_others_are_no_error(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOCHI_DATA_DRI", "x")
     (tmp_path / ".env").write_text("MOCHI_DATA_DRI=x\nOTHERS=1\n")
     assert MochiServerSettings().data_dir == Path()
 
 
-async def test_a_server_without_work_stops_at_once(
-    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_without_work_stops_at_once(tmp_path, ollama, monkeypatch):
     monkeypatch.setattr("mochi_server.runtime.DRAIN_SECONDS", 60.0)
     with anyio.fail_after(30):
         async with library(tmp_path, ollama, settings={"workspace_enabled": True}) as mochi:
             mochi.start()
 
 
-async def test_the_path_of_a_data_folder_is_enough(tmp_path: Path) -> None:
+async def test_the_path_of_a_data_folder_is_enough(tmp_path):
     async with Runtime(str(tmp_path)) as mochi:
         assert mochi.settings.data_dir == tmp_path
     async with Runtime(tmp_path) as mochi:
         assert mochi.settings.data_dir == tmp_path
 
 
-def test_anything_else_in_the_place_of_settings_is_refused() -> None:
+def test_anything_else_in_the_place_of_settings_is_refused():
     with pytest.raises(TypeError, match="MochiServerSettings or the path of the data folder"):
-        Runtime(5)  # type: ignore[arg-type]
+        Runtime(5)
+
+
+# One table of backends for the library and for its Django face
+
+
+MEMORY = {"BACKEND": "mochi_server.sessions.storage.memory.MemoryStorage"}
+
+
+@pytest.mark.parametrize("storage", ["json", "memory"])
+async def test_the_library_and_the_face_build_the_same(tmp_path, storage):
+    settings = load_settings(data_dir=tmp_path, session_storage=storage)
+    runtime = Runtime(settings)
+    providers = ProviderHandler(default_providers(settings))
+    storages = StorageHandler(default_storages(settings))
+
+    assert runtime.providers.all_aliases == list(providers)
+    for alias in providers:
+        mine, theirs = runtime.providers.get(alias), providers[alias]
+        assert (type(mine), mine.describe()) == (type(theirs), theirs.describe())
+    for manager, alias in ((runtime.sessions, "default"), (runtime.agent_sessions, "agent_chats")):
+        kind = JSONFileStorage if storage == "json" else MemoryStorage
+        assert type(manager.storage) is type(storages[alias]) is kind
+        if storage == "json":
+            assert repr(manager.storage) == repr(storages[alias])
+    await runtime.aclose()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("", "not the dotted path"),
+        ("nowhere", "not the dotted path"),
+        ("no.such.Module", "cannot be imported"),
+        ("mochi_server.errors.NoSuch", "is not a Provider"),
+        ("math.pi", "is not a Provider"),
+        (MEMORY["BACKEND"], "is not a Provider"),
+    ],
+)
+def test_what_is_no_backend_is_named(path, why):
+    with pytest.raises(NotABackend, match=why):
+        build_provider("x", {"BACKEND": path})
+
+
+def test_options_are_optional(tmp_path):
+    assert isinstance(build_storage(MEMORY), MemoryStorage)
+    files = {
+        "BACKEND": "mochi_server.sessions.storage.json_files.JSONFileStorage",
+        "OPTIONS": {"folder": tmp_path},
+    }
+    built = build_storage(files)
+    assert isinstance(built, JSONFileStorage)
+    assert built.folder == tmp_path
+
+
+class FailingProvider(ScriptedProvider):
+    """A provider of somebody's that cannot even end."""
+
+    async def aclose(self) -> None:
+        """Fail."""
+        raise OSError("It broke.")
+
+
+class NotingStorage(MemoryStorage):
+    """A storage of somebody's that knows whether it was closed."""
+
+    closed = False
+
+    async def aclose(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+async def test_a_part_that_cannot_be_closed_keeps_no_other_open(tmp_path):
+    storages = {"default": NotingStorage(), "agent_chats": NotingStorage()}
+    runtime = Runtime(
+        load_settings(data_dir=tmp_path, session_storage="memory"),
+        providers={"test": FailingProvider("test")},
+        storages=storages,
+    )
+    with pytest.raises(OSError, match=r"It broke\."):
+        await runtime.aclose()
+    assert [storage.closed for storage in storages.values()] == [True, True]

@@ -167,7 +167,6 @@ def test_a_grandchild_that_holds_the_output_does_not_hold_the_end(monkeypatch):
     ended.start()
     ended.join(60)
     held = ended.is_alive()
-    assert process.stdin is not None
     process.stdin.close()  # ends the grandchild
     ended.join(60)
     assert not held
@@ -195,8 +194,6 @@ def test_no_server_outlives_tests_that_are_killed():
     tests = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert tests.stdout is not None
-    assert tests.stdin is not None
     process, url = tests.stdout.readline().split()
     tests.kill()
     tests.wait(60)

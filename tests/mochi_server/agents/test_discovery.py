@@ -83,7 +83,7 @@ async def discovery_of(folder: Path) -> AsyncIterator[AgentDiscoveryService]:
 
 
 @pytest_asyncio.fixture
-async def agents(tmp_path) -> AsyncIterator[Agents]:
+async def agents(tmp_path):
     found = Agents(tmp_path)
     yield found
     await found.discovery.aclose()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def write_agent(folder: Path, name: str, *lines: str, code: str = CODE) -> Path:
 
 
 @pytest_asyncio.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+async def engine(tmp_path, ollama):
     """A runtime with the agents coder and writer."""
     write_agent(tmp_path, "coder")
     write_agent(tmp_path, "writer")
@@ -90,6 +89,12 @@ def says(ollama: FakeOllama, *texts: str) -> None:
         ollama.reply([text])
 
 
+def works(ollama: FakeOllama, *agent: str, **call: Any) -> None:
+    """Let the model call an agent, which does its work, and then end."""
+    ollama.reply(tool_calls=[ask(*agent, **call)])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+
+
 def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
     return [dict(event.payload()) for event in events if event.type == kind]
 
@@ -114,32 +119,16 @@ def tools_of(body: dict[str, Any]) -> list[str]:
     return [tool["function"]["name"] for tool in body.get("tools", [])]
 
 
-# The fake itself
-
-
-async def test_a_scripted_reply_waits_for_the_request_that_it_is_for(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """The others pass it over, and take what is behind it."""
-    ollama.reply(["For two."], match="two")
-    says(ollama, "For anybody.")
-    session = await engine.session()
-    assert text_of(await engine.turn(session, "one")) == "For anybody."
-    assert text_of(await engine.turn(session, "two")) == "For two."
-
-
 # Its model
 
 
 @pytest.mark.parametrize("model", ["nothere:1b", "gemma3:4b", "nobody/some-model"])
 async def test_a_model_that_is_not_there_or_calls_no_tools_is_replaced_by_the_callers(
-    tmp_path: Path, ollama: FakeOllama, model: str
-) -> None:
-    """In the request, the event and the file."""
+    tmp_path, ollama, model
+):
     write_agent(tmp_path, "coder", f"model: {model}")
     async with bench(tmp_path, ollama) as engine:
-        ollama.reply(tool_calls=[ask()])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama)
         events = await engine.turn(await session_with(engine, "coder"))
         assert only(events, "agent_start")["model"] == "qwen3:14b"
         assert {body["model"] for body in ollama.chats} == {"qwen3:14b"}
@@ -147,20 +136,15 @@ async def test_a_model_that_is_not_there_or_calls_no_tools_is_replaced_by_the_ca
         assert json.loads(path.read_bytes())["metadata"]["model"] == "qwen3:14b"
 
 
-async def test_an_agent_has_its_own_model_where_it_is_there(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """Also in an earlier session, which then had another one."""
+async def test_an_agent_has_its_own_model_where_it_is_there(tmp_path, ollama):
     skill = write_agent(tmp_path, "coder")
     ollama.add_model("small:1b")
     async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "coder")
-        ollama.reply(tool_calls=[ask()])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama)
         first = only(await engine.turn(session), "agent_start")
         write_skill(skill, "description: x", "model: small:1b", body="You are new.")
-        ollama.reply(tool_calls=[ask(session_id=first["session_id"])])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama, session_id=first["session_id"])
         again = only(await engine.turn(session), "agent_start")
         assert (first["model"], again["model"]) == ("qwen3:14b", "small:1b")
         assert [body["model"] for body in ollama.chats[5:]] == [
@@ -174,28 +158,22 @@ async def test_an_agent_has_its_own_model_where_it_is_there(
         assert roles(stored).count("system") == 1
 
 
-async def test_an_agents_own_model_keeps_the_window_that_it_is_loaded_with(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_an_agents_own_model_keeps_the_window_that_it_is_loaded_with(tmp_path, ollama):
     """Another size would have Ollama load it again."""
     write_agent(tmp_path, "coder", "model: small:1b")
     ollama.add_model("small:1b", loaded=16384)
     async with bench(tmp_path, ollama) as engine:
-        ollama.reply(tool_calls=[ask()])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama)
         await engine.turn(await session_with(engine, "coder"))
         sizes = [b["options"]["num_ctx"] for b in ollama.chats if b["model"] == "small:1b"]
         assert sizes == [16384] * 3
         assert ollama.reloads == 0
 
 
-async def test_the_window_of_a_model_grows_for_the_chat_and_for_agents(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_the_window_of_a_model_grows_for_the_chat_and_for_agents(engine, ollama):
     """An agent that needs more room leaves it to the conversation: no reload back."""
     session = await session_with(engine, "coder")
-    ollama.reply(tool_calls=[ask(instruction="word " * 9000)])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama, instruction="word " * 9000)
     await engine.turn(session)
     sizes = [body["options"]["num_ctx"] for body in ollama.chats]
     assert sizes[0] == 8192
@@ -207,13 +185,9 @@ async def test_the_window_of_a_model_grows_for_the_chat_and_for_agents(
 # Its session
 
 
-async def test_two_calls_of_one_reply_cannot_share_a_session(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """One works, the other fails and says why; so does a third one of a new session."""
+async def test_two_calls_of_one_reply_cannot_share_a_session(engine, ollama):
     session = await session_with(engine, "coder")
-    ollama.reply(tool_calls=[ask()])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama)
     first = only(await engine.turn(session), "agent_start")["session_id"]
     calls = [
         ask(instruction="Left.", session_id=first),
@@ -237,13 +211,9 @@ async def test_two_calls_of_one_reply_cannot_share_a_session(
     assert roles(stored).count("user") == 2
 
 
-async def test_a_session_that_somebody_else_holds_is_a_failed_call(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """As another process would; nothing is changed in it, and it can be used afterwards."""
+async def test_a_session_that_somebody_else_holds_is_a_failed_call(engine, ollama):
     session = await session_with(engine, "coder")
-    ollama.reply(tool_calls=[ask()])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama)
     first = only(await engine.turn(session), "agent_start")["session_id"]
     [path] = agent_files(engine)
     before = path.read_bytes()
@@ -255,8 +225,7 @@ async def test_a_session_that_somebody_else_holds_is_a_failed_call(
     assert not of_kind(events, "agent_start")
     assert only(events, "tool_result")["success"] is False
     assert path.read_bytes() == before
-    ollama.reply(tool_calls=[ask(session_id=first)])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama, session_id=first)
     assert only(await engine.turn(session), "tool_result")["success"] is True
 
 
@@ -266,20 +235,12 @@ async def test_a_session_that_somebody_else_holds_is_a_failed_call(
         ("0123456789", "TOOL_EXECUTION_FAILED"),
         ("../../chat_sessions/{chat}", "VALIDATION_ERROR"),
         ("{chat}", "TOOL_EXECUTION_FAILED"),
-        ("a b", "VALIDATION_ERROR"),
-        (7, "VALIDATION_ERROR"),
-        (["0123456789"], "VALIDATION_ERROR"),
-        ("x" * 5000, "VALIDATION_ERROR"),
-        ("\x00", "VALIDATION_ERROR"),
     ],
 )
-async def test_a_session_that_is_not_there_is_a_failed_call(
-    engine: Bench, ollama: FakeOllama, session_id: Any, code: str
-) -> None:
+async def test_a_session_that_is_not_there_is_a_failed_call(engine, ollama, session_id, code):
     """Never a path, never somebody's conversation; no file is made for it."""
     session = await session_with(engine, "coder")
-    if isinstance(session_id, str):
-        session_id = session_id.replace("{chat}", session)
+    session_id = session_id.replace("{chat}", session)
     before = {path for path in engine.settings.data_dir.rglob("*") if path.suffix == ".json"}
     ollama.reply(tool_calls=[ask(session_id=session_id)])
     says(ollama, "Well.")
@@ -292,20 +253,7 @@ async def test_a_session_that_is_not_there_is_a_failed_call(
     assert after == before
 
 
-@pytest.mark.parametrize("session_id", ["", "none", "Null", " ", None])
-async def test_no_session_in_other_words_begins_a_new_one(
-    engine: Bench, ollama: FakeOllama, session_id: str | None
-) -> None:
-    """Models fill in every argument that they are shown."""
-    ollama.reply(tool_calls=[ask(session_id=session_id)])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
-    events = await engine.turn(await session_with(engine, "coder"))
-    assert only(events, "tool_result")["success"] is True
-
-
-async def test_an_old_session_with_open_calls_is_migrated_and_continued(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_an_old_session_with_open_calls_is_migrated_and_continued(engine, ollama):
     """A file of version 1.0 that an earlier program left in the middle of a call."""
     place = engine.settings.agent_chats_path
     place.mkdir(parents=True)
@@ -326,8 +274,7 @@ async def test_an_old_session_with_open_calls_is_migrated_and_continued(
         ],
     }
     (place / "b80fa657b0.json").write_text(json.dumps(old))
-    ollama.reply(tool_calls=[ask(session_id="b80fa657b0", instruction="New.")])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama, session_id="b80fa657b0", instruction="New.")
     events = await engine.turn(await session_with(engine, "coder"))
     assert only(events, "agent_complete")["success"] is True
     document = json.loads((place / "b80fa657b0.json").read_bytes())
@@ -351,10 +298,7 @@ async def test_an_old_session_with_open_calls_is_migrated_and_continued(
     assert output == "Session ID: b80fa657b0\n\nPlan.\n\nOne.\n\nTwo."
 
 
-async def test_a_broken_session_file_is_a_failed_call_and_stays_as_it_is(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Nobody's work is thrown away."""
+async def test_a_broken_session_file_is_a_failed_call_and_stays_as_it_is(engine, ollama):
     place = engine.settings.agent_chats_path
     place.mkdir(parents=True)
     (place / "b80fa657b0.json").write_text('{"metadata": {"sess')
@@ -366,10 +310,7 @@ async def test_a_broken_session_file_is_a_failed_call_and_stays_as_it_is(
     assert text_of(events) == "Well."
 
 
-async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Whoever saw it start sees it end; the conversation goes on."""
+async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(engine, ollama):
     gate = anyio.Event()
     ollama.reply(tool_calls=[ask()])
     ollama.reply(["Pl", "an."], gate=gate, pause_after=1)
@@ -394,17 +335,10 @@ async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(
     "arguments",
     [
         {"agent": "coder", "instruction": ""},
-        {"agent": "coder", "instruction": " \n"},
-        {"agent": "coder", "instruction": 3},
-        {"agent": "coder"},
-        {"agent": "nobody", "instruction": "Do it."},
         {"agent": "writer", "instruction": "Do it."},
-        {"agent": "coder", "instruction": "Do it.", "more": 1},
     ],
 )
-async def test_a_call_that_does_not_fit_starts_nothing(
-    engine: Bench, ollama: FakeOllama, arguments: dict[str, Any]
-) -> None:
+async def test_a_call_that_does_not_fit_starts_nothing(engine, ollama, arguments):
     """The writer is there, but the session does not enable it."""
     ollama.reply(tool_calls=[call("agent", **arguments)])
     says(ollama, "Well.")
@@ -413,16 +347,6 @@ async def test_a_call_that_does_not_fit_starts_nothing(
     assert not of_kind(events, "agent_start")
     assert not agent_files(engine)
     assert text_of(events) == "Well."
-
-
-async def test_a_call_that_names_none_of_several_agents_starts_nothing(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    ollama.reply(tool_calls=[call("agent", instruction="Do it.")])
-    says(ollama, "Well.")
-    events = await engine.turn(await session_with(engine, "coder", "writer"))
-    assert only(events, "tool_result")["code"] == "VALIDATION_ERROR"
-    assert not of_kind(events, "agent_start")
 
 
 def remove(place: Path) -> None:
@@ -438,9 +362,7 @@ def spoil_code(place: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [remove, spoil_skill, spoil_code])
-async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(
-    engine: Bench, ollama: FakeOllama, spoil: Callable[[Path], None]
-) -> None:
+async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(engine, ollama, spoil):
     """The model was offered it a moment ago."""
     gate = anyio.Event()
     ollama.reply(tool_calls=[ask()], gate=gate)
@@ -456,9 +378,7 @@ async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(
     assert text_of(events) == "Well."
 
 
-async def test_an_agent_that_works_keeps_the_tools_that_it_has(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_an_agent_that_works_keeps_the_tools_that_it_has(engine, ollama):
     """Its folder is removed and reloaded under it; the process that has loaded it stays."""
     look = (await engine.runtime.agents.get("coder")).tools["look"]
     context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
@@ -482,10 +402,8 @@ async def test_an_agent_that_works_keeps_the_tools_that_it_has(
 # Its rounds
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-async def test_the_last_round_offers_no_tools(
-    tmp_path: Path, ollama: FakeOllama, rounds: int
-) -> None:
+@pytest.mark.parametrize("rounds", [1, 3])
+async def test_the_last_round_offers_no_tools(tmp_path, ollama, rounds):
     """A model that calls one all the same is not heard; what it said is its answer."""
     write_agent(tmp_path, "coder")
     async with bench(tmp_path, ollama, max_agent_rounds=rounds) as engine:
@@ -505,7 +423,7 @@ async def test_the_last_round_offers_no_tools(
         assert "tool_calls" not in agent_stored(engine)[-1]
 
 
-async def test_calls_in_a_plan_are_not_made(engine: Bench, ollama: FakeOllama) -> None:
+async def test_calls_in_a_plan_are_not_made(engine, ollama):
     """None were offered; a plan of calls only is no plan, and is not kept."""
     ollama.reply(tool_calls=[ask()])
     ollama.reply(tool_calls=[call("write", path="a")])
@@ -517,8 +435,7 @@ async def test_calls_in_a_plan_are_not_made(engine: Bench, ollama: FakeOllama) -
     assert (complete["success"], complete["output"].split("\n\n")[1:]) == (True, ["One.", "Two."])
 
 
-async def test_an_agent_that_says_nothing_at_all_ends(engine: Bench, ollama: FakeOllama) -> None:
-    """The calling model is told its session, and the conversation goes on."""
+async def test_an_agent_that_says_nothing_at_all_ends(engine, ollama):
     ollama.reply(tool_calls=[ask()])
     for _ in range(3):
         ollama.reply([])
@@ -533,9 +450,7 @@ async def test_an_agent_that_says_nothing_at_all_ends(engine: Bench, ollama: Fak
     assert text_of(events) == "End."
 
 
-async def test_thinking_is_stored_and_neither_shown_nor_handed_back(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_thinking_is_stored_and_neither_shown_nor_handed_back(engine, ollama):
     """Some models think whether or not they are asked to."""
     ollama.reply(tool_calls=[ask()])
     ollama.reply(["Plan."], thinking=["Hm, ", "a plan."])
@@ -567,9 +482,8 @@ def break_in_the_middle(ollama: FakeOllama) -> None:
 @pytest.mark.parametrize("broken", [break_at_once, break_in_the_middle])
 @pytest.mark.parametrize("phase", [0, 1, 2])
 async def test_a_model_that_breaks_ends_the_agent_and_not_the_conversation(
-    engine: Bench, ollama: FakeOllama, broken: Callable[[FakeOllama], None], phase: int
-) -> None:
-    """In planning, in the first round, after a tool; what it did is handed back and stored."""
+    engine, ollama, broken, phase
+):
     ollama.reply(tool_calls=[ask()])
     if phase > 0:
         says(ollama, "Plan.")
@@ -593,16 +507,12 @@ async def test_a_model_that_breaks_ends_the_agent_and_not_the_conversation(
     assert "error" not in kinds(events)
     last = agent_stored(engine)[-1]
     assert last.get("interrupted", False) is (broken is break_in_the_middle)
-    ollama.reply(tool_calls=[ask(session_id=complete["session_id"])])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+    works(ollama, session_id=complete["session_id"])
     events = await engine.turn(session)
     assert only(events, "agent_complete")["success"] is True
 
 
-async def test_a_tool_that_raises_or_hangs_is_told_to_the_agent(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """Not to the conversation, which goes on with what the agent makes of it."""
+async def test_a_tool_that_raises_or_hangs_is_told_to_the_agent(tmp_path, ollama):
     code = (
         "import time\n__all__ = ['fail', 'hang']\n__timeouts__ = {'hang': 0.2}\n\n"
         "def fail() -> str:\n    '''Fail.'''\n    raise SystemExit('no')\n\n"
@@ -649,10 +559,7 @@ LEAVING = [
 
 
 @pytest.mark.parametrize(("moment", "left"), LEAVING, ids=[moment for moment, _ in LEAVING])
-async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(
-    tmp_path: Path, ollama: FakeOllama, moment: str, left: list[str]
-) -> None:
-    """Its model call is closed, every call has a result, and both sessions go on at once."""
+async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(tmp_path, ollama, moment, left):
     code = (
         "import asyncio\n__all__ = ['look', 'wait']\n__destructive__ = ['wait']\n\n"
         "def look() -> str:\n    '''Look.'''\n    return 'seen'\n\n"
@@ -685,17 +592,13 @@ async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(
         assert await engine.chat.confirmations(session) == []
         agent = only(events, "agent_start")["session_id"]
         ollama.forget()
-        ollama.reply(tool_calls=[ask(session_id=agent)])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama, session_id=agent)
         events = await engine.turn(session, "Go on.")
         assert only(events, "agent_complete")["success"] is True
         assert text_of(events) == "End."
 
 
-async def test_a_client_that_leaves_stops_all_agents_of_the_reply(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """Those within others as well."""
+async def test_a_client_that_leaves_stops_all_agents_of_the_reply(tmp_path, ollama):
     write_agent(tmp_path, "boss", "agents: [coder]")
     write_agent(tmp_path, "coder")
     write_agent(tmp_path, "writer")
@@ -726,10 +629,7 @@ async def test_a_client_that_leaves_stops_all_agents_of_the_reply(
         assert roles(engine.stored(session)) == ["user", "assistant", "tool", "tool"]
 
 
-async def test_a_server_that_stops_ends_agents_with_what_they_have(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """The client is told why."""
+async def test_a_server_that_stops_ends_agents_with_what_they_have(engine, ollama):
     ollama.reply(tool_calls=[ask()])
     ollama.reply(["Pl", "an."], gate=anyio.Event(), pause_after=1)
     session = await session_with(engine, "coder")
@@ -758,10 +658,7 @@ async def answer(
     return events + await read_all(reader)
 
 
-async def test_with_always_confirm_the_agent_itself_is_asked_about_first(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """In the conversation's name; then its calls, in the agent's."""
+async def test_with_always_confirm_the_agent_itself_is_asked_about_first(engine, ollama):
     ollama.reply(tool_calls=[ask()])
     says(ollama, "Plan.")
     ollama.reply(tool_calls=[call("look", path="a"), call("write", path="b")])
@@ -786,8 +683,7 @@ async def test_with_always_confirm_the_agent_itself_is_asked_about_first(
     assert only(events, "tool_result")["success"] is True
 
 
-async def test_an_agent_that_is_denied_does_not_start(engine: Bench, ollama: FakeOllama) -> None:
-    """The model is told why, and no session is made."""
+async def test_an_agent_that_is_denied_does_not_start(engine, ollama):
     ollama.reply(tool_calls=[ask()])
     says(ollama, "Then not.")
     session = await session_with(engine, "coder", policy="always_confirm")
@@ -799,10 +695,8 @@ async def test_an_agent_that_is_denied_does_not_start(engine: Bench, ollama: Fak
     assert not agent_files(engine)
 
 
-async def test_a_person_can_change_whom_the_model_calls(engine: Bench, ollama: FakeOllama) -> None:
-    """Only to an agent that the session enables; else the question stays open or fails."""
-    ollama.reply(tool_calls=[ask("coder", "Write.")])
-    says(ollama, "Plan.", "One.", "Two.", "End.")
+async def test_a_person_can_change_whom_the_model_calls(engine, ollama):
+    works(ollama, "coder", "Write.")
     session = await session_with(engine, "coder", "writer", policy="always_confirm")
     reader = (await engine.start(session)).reader()
     events = await read_until(reader, "tool_call_confirmation_required")
@@ -819,9 +713,7 @@ async def test_a_person_can_change_whom_the_model_calls(engine: Bench, ollama: F
     assert (decided["edited"], decided["arguments"]) == (True, changed)
 
 
-async def test_changed_arguments_of_an_agents_call_are_checked(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_changed_arguments_of_an_agents_call_are_checked(tmp_path, ollama):
     """By the agent's own tool, though the server has another one of the same name."""
     write_agent(tmp_path, "coder")
     (tmp_path / "tools").mkdir()
@@ -847,10 +739,7 @@ async def test_changed_arguments_of_an_agents_call_are_checked(
         assert only(events, "agent_tool_result")["result"] == "wrote b 3 times"
 
 
-async def test_calls_of_an_agent_within_an_agent_are_asked_about(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """In the name of the inner one; each result goes one step outwards."""
+async def test_calls_of_an_agent_within_an_agent_are_asked_about(tmp_path, ollama):
     write_agent(tmp_path, "boss", "agents: [coder]")
     write_agent(tmp_path, "coder")
     async with bench(tmp_path, ollama) as engine:
@@ -881,10 +770,7 @@ async def test_calls_of_an_agent_within_an_agent_are_asked_about(
         assert sorted(owners) == ["boss", "coder"]
 
 
-async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """With always_confirm the agent itself is denied."""
+async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(engine, ollama):
     ollama.reply(tool_calls=[ask()])
     says(ollama, "Plan.")
     ollama.reply(tool_calls=[call("look", path="a"), call("write", path="b")])
@@ -907,8 +793,7 @@ async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(
     assert (entry["code"], "agent_events" in entry) == ("TOOL_EXECUTION_DENIED", False)
 
 
-async def test_nobody_decides_about_an_agents_call(tmp_path: Path, ollama: FakeOllama) -> None:
-    """It is denied in time, and the agent goes on."""
+async def test_nobody_decides_about_an_agents_call(tmp_path, ollama):
     write_agent(tmp_path, "coder")
     options: dict[str, Any] = {"tool_confirmation_timeout_seconds": 0.1}
     async with bench(tmp_path, ollama, **options) as engine:
@@ -924,9 +809,7 @@ async def test_nobody_decides_about_an_agents_call(tmp_path: Path, ollama: FakeO
         assert only(events, "agent_complete")["success"] is True
 
 
-async def test_calls_with_the_same_id_in_several_agents_are_told_apart(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_calls_with_the_same_id_in_several_agents_are_told_apart(tmp_path, ollama):
     """Some servers count the calls of each reply from zero."""
     for name in ("left", "right"):
         write_agent(tmp_path, name, "agents: [coder]")
@@ -961,33 +844,7 @@ async def test_calls_with_the_same_id_in_several_agents_are_told_apart(
 # Skills, prompts, length
 
 
-async def test_a_skill_without_code_reads_its_files(tmp_path: Path, ollama: FakeOllama) -> None:
-    """Its tools are the two built-in ones, and they see nothing else."""
-    place = write_skill(tmp_path / "agents" / "review", "description: Reviews.", body="Review.")
-    (place / "rules.md").write_text("No tabs.")
-    async with bench(tmp_path, ollama) as engine:
-        ollama.reply(tool_calls=[ask("review")])
-        says(ollama, "Plan.")
-        calls = [
-            call("list_skill_files"),
-            call("read_skill_file", path="rules.md"),
-            call("read_skill_file", path="../../chat_sessions"),
-        ]
-        ollama.reply(tool_calls=calls)
-        says(ollama, "No tabs, it says.", "End.")
-        events = await engine.turn(await session_with(engine, "review"))
-        results = sorted(of_kind(events, "agent_tool_result"), key=lambda t: t["call_index"])
-        assert "rules.md" in results[0]["result"]
-        assert "No tabs." in results[1]["result"]
-        assert results[2]["success"] is False
-        assert tools_of(ollama.chats[1]) == []
-        assert tools_of(ollama.chats[2]) == ["list_skill_files", "read_skill_file"]
-
-
-async def test_prompts_of_files_are_sent_and_stored_nowhere(
-    engine: Bench, ollama: FakeOllama, tmp_path: Path
-) -> None:
-    """Changed between two calls, they count at the next one; without them ours come back."""
+async def test_prompts_of_files_are_sent_and_stored_nowhere(engine, ollama, tmp_path):
     place = tmp_path / "docs" / "agents"
     place.mkdir(parents=True)
     (place / "agent_prompt_planning.md").write_text("PLAN NOW with\n{tools}\n")
@@ -996,8 +853,7 @@ async def test_prompts_of_files_are_sent_and_stored_nowhere(
 
     async def prompts() -> list[str]:
         before = len(ollama.chats)
-        ollama.reply(tool_calls=[ask()])
-        says(ollama, "Plan.", "One.", "Two.", "End.")
+        works(ollama)
         await engine.turn(session)
         return [body["messages"][-1]["content"] for body in ollama.chats[before + 1 : -1]]
 
@@ -1019,10 +875,7 @@ LONG = (
 )
 
 
-async def test_an_agents_conversation_that_outgrows_the_model_goes_on(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """Its oldest steps are left out of the request, never its task; the file keeps all."""
+async def test_an_agents_conversation_that_outgrows_the_model_goes_on(tmp_path, ollama):
     write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
     ollama.add_model("tiny:1b", context_length=4096)
     async with bench(tmp_path, ollama) as engine:
@@ -1042,10 +895,7 @@ async def test_an_agents_conversation_that_outgrows_the_model_goes_on(
         assert roles(agent_stored(engine)).count("tool") == 4
 
 
-async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """The conversation, whose model has more room, goes on."""
+async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(tmp_path, ollama):
     write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
     ollama.add_model("tiny:1b", context_length=4096)
     async with bench(tmp_path, ollama) as engine:
@@ -1059,10 +909,7 @@ async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(
         assert text_of(events) == "End."
 
 
-async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """The results of its tools give way; its session's id and its last words do not."""
+async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(tmp_path, ollama):
     write_agent(tmp_path, "coder", code=LONG)
     options: dict[str, Any] = {"tool_result_characters": 2000}
     async with bench(tmp_path, ollama, **options) as engine:

@@ -15,7 +15,7 @@ from mochi_server.tools.base import InvalidArguments, ToolContext, ToolFailed, T
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     found = tmp_path / "skill"
     (found / "references").mkdir(parents=True)

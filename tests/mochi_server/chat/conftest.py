@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from tests.support.cut_redis import Line, line_to
+from tests.support.cut_redis import line_to
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import Redis, running_redis
-from tests.support.turns import Bench, bench
+from tests.support.redis import running_redis
+from tests.support.turns import bench
 
 
 @pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
+async def ollama():
     async with FakeOllama() as fake:
         yield fake
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+async def engine(tmp_path, ollama):
     async with bench(tmp_path, ollama) as found:
         yield found
 
 
 @pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[Redis]:
+async def redis(tmp_path):
     async with running_redis(tmp_path) as server:
         yield server
 
 
 @pytest.fixture
-async def line(redis: Redis) -> AsyncIterator[Line]:
+async def line(redis):
     """A way to Redis that a test can cut."""
     async with line_to(redis) as line:
         yield line

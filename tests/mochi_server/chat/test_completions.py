@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -59,7 +57,7 @@ def call(name: str, **args: object) -> dict[str, object]:
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+async def runtime(tmp_path):
     settings = load_settings(environment="test", data_dir=tmp_path, test_words_per_second=0)
     async with Runtime(settings, tools=[add]) as made:
         yield made
@@ -86,7 +84,7 @@ async def kept(runtime: Runtime) -> list[str]:
     return [str(entry["session_id"]) for entry in (await runtime.sessions.list()).entries]
 
 
-async def test_without_a_session_nothing_is_kept(runtime: Runtime) -> None:
+async def test_without_a_session_nothing_is_kept(runtime):
     prompt = SystemMessage(content="Be brief.")
     events = await run(runtime, prompt, UserMessage(content=scripted([text("Hello.")])))
     assert last(events).message["content"] == "Hello."
@@ -94,7 +92,7 @@ async def test_without_a_session_nothing_is_kept(runtime: Runtime) -> None:
     assert await kept(runtime) == []
 
 
-async def test_the_client_runs_its_own_functions(runtime: Runtime) -> None:
+async def test_the_client_runs_its_own_functions(runtime):
     question = UserMessage(content=scripted([call("weather", city="Rome")], [text("Sunny.")]))
     asked = last(await run(runtime, question, client_tools=[WEATHER]))
     assert asked.finish_reason == "tool_calls"
@@ -107,7 +105,7 @@ async def test_the_client_runs_its_own_functions(runtime: Runtime) -> None:
     assert answered.client_calls == ()
 
 
-async def test_a_session_gets_only_what_is_new(runtime: Runtime) -> None:
+async def test_a_session_gets_only_what_is_new(runtime):
     question = UserMessage(content=scripted([call("weather", city="Rome")], [text("Sunny.")]))
     asked = last(await run(runtime, question, client_tools=[WEATHER], session_id=NEW_SESSION))
     [session_id] = await kept(runtime)
@@ -126,7 +124,7 @@ async def test_a_session_gets_only_what_is_new(runtime: Runtime) -> None:
     assert await kept(runtime) == [session_id]
 
 
-async def test_calls_of_both_in_one_reply(runtime: Runtime) -> None:
+async def test_calls_of_both_in_one_reply(runtime):
     script = [call("weather", city="Rome"), call("add", a=2, b=3)]
     question = UserMessage(content=scripted(script, [text("Sunny, and 5.")]))
     options = {"client_tools": [WEATHER], "tools": ["add"], "session_id": NEW_SESSION}
@@ -140,7 +138,7 @@ async def test_calls_of_both_in_one_reply(runtime: Runtime) -> None:
     assert answered.message["content"] == "Sunny, and 5."
 
 
-async def test_a_history_that_does_not_fit_is_said_to_be_shortened(runtime: Runtime) -> None:
+async def test_a_history_that_does_not_fit_is_said_to_be_shortened(runtime):
     history = [
         kind(content=f"{number} {'word ' * 2_000}")
         for number in range(10)
@@ -153,7 +151,7 @@ async def test_a_history_that_does_not_fit_is_said_to_be_shortened(runtime: Runt
     assert last(events).context_window["dropped_messages"] == told.dropped_messages
 
 
-async def test_a_failed_request_leaves_no_session(runtime: Runtime) -> None:
+async def test_a_failed_request_leaves_no_session(runtime):
     result = ToolMessage(content="22", tool_name="weather", tool_call_id="call_other")
     for session_id in (None, NEW_SESSION):
         with pytest.raises(InvalidRequest, match="call_other"):
@@ -162,7 +160,7 @@ async def test_a_failed_request_leaves_no_session(runtime: Runtime) -> None:
     assert await kept(runtime) == []
 
 
-async def test_equal_requests_at_once_get_a_session_each(tmp_path: Path) -> None:
+async def test_equal_requests_at_once_get_a_session_each(tmp_path):
     settings = load_settings(
         environment="test", data_dir=tmp_path, test_words_per_second=0, keep_wire_sessions=True
     )

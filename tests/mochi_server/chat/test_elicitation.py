@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,7 +18,7 @@ from tests.support.turns import Bench, bench, kinds, read_all, read_until
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+async def engine(tmp_path, ollama):
     async with bench(tmp_path, ollama) as found:
         add_booking(found)
         yield found
@@ -51,8 +49,7 @@ def result_of(events: list[Event]) -> str:
     return str(result)
 
 
-async def test_the_answer_of_a_person_reaches_the_tool(engine: Bench, ollama: FakeOllama) -> None:
-    """It waits in the inbox, as text in which nothing is hidden, and must fit the schema."""
+async def test_the_answer_of_a_person_reaches_the_tool(engine, ollama):
     session = await travelling(engine, ollama)
     log = await engine.start(session)
     reader = log.reader()
@@ -85,8 +82,7 @@ async def test_the_answer_of_a_person_reaches_the_tool(engine: Bench, ollama: Fa
     assert record.ran == {"city": "Rome", "nights": 2}
 
 
-async def test_a_person_may_decline(engine: Bench, ollama: FakeOllama) -> None:
-    """The tool hears it, and what it says then is its result."""
+async def test_a_person_may_decline(engine, ollama):
     session = await travelling(engine, ollama)
     reader = (await engine.start(session)).reader()
     await read_until(reader, "tool_input_required")
@@ -95,7 +91,7 @@ async def test_a_person_may_decline(engine: Bench, ollama: FakeOllama) -> None:
     assert result_of(await read_all(reader)) == "decline: None"
 
 
-async def test_nobody_is_asked_in_a_reply_in_one_piece(engine: Bench, ollama: FakeOllama) -> None:
+async def test_nobody_is_asked_in_a_reply_in_one_piece(engine, ollama):
     """Unless the request wants to wait."""
     session = await travelling(engine, ollama)
     reply = await engine.chat.complete(session, message="Hello")
@@ -104,7 +100,7 @@ async def test_nobody_is_asked_in_a_reply_in_one_piece(engine: Bench, ollama: Fa
     assert await engine.runtime.inbox.history() == []
 
 
-async def test_the_time_of_a_person_is_not_the_tool_s(tmp_path: Path, ollama: FakeOllama) -> None:
+async def test_the_time_of_a_person_is_not_the_tool_s(tmp_path, ollama):
     """The tool may run for two seconds, and nobody answers in three."""
     async with bench(tmp_path, ollama, tool_confirmation_timeout_seconds=3) as engine:
         add_booking(engine, timeout=2)
@@ -112,8 +108,7 @@ async def test_the_time_of_a_person_is_not_the_tool_s(tmp_path: Path, ollama: Fa
         assert result_of(await engine.turn(session)) == "cancel: None"
 
 
-async def test_what_a_tool_asks_ends_with_its_call(engine: Bench, ollama: FakeOllama) -> None:
-    """Stopped by a person: nothing waits any more, and the next message is answered."""
+async def test_what_a_tool_asks_ends_with_its_call(engine, ollama):
     session = await travelling(engine, ollama)
     reader = (await engine.start(session)).reader()
     await read_until(reader, "tool_input_required")
@@ -127,9 +122,7 @@ async def test_what_a_tool_asks_ends_with_its_call(engine: Bench, ollama: FakeOl
     assert kinds(await engine.turn(session))[-1] == "done"
 
 
-async def test_a_server_that_stops_does_not_keep_what_a_tool_asked(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_a_server_that_stops_does_not_keep_what_a_tool_asked(tmp_path, ollama):
     """The tool is gone with it: unlike a confirmation, its question has no answer later."""
     async with bench(tmp_path, ollama) as engine:
         add_booking(engine)
@@ -146,7 +139,7 @@ async def test_a_server_that_stops_does_not_keep_what_a_tool_asked(
             assert kinds(await engine.turn(session))[-1] == "done"
 
 
-def test_absent_fields_of_an_answer_get_their_defaults() -> None:
+def test_absent_fields_of_an_answer_get_their_defaults():
     fields = {"city": {"type": "string"}, "nights": {"type": "integer", "default": 2}}
     asked = {"requested_schema": {"type": "object", "properties": fields, "required": ["city"]}}
     assert _answer_to(asked, {"city": "Rome"}) == {"city": "Rome", "nights": 2}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from pydantic import JsonValue
 
 from mochi_server.chat.reply import Reply
 from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
@@ -23,7 +21,6 @@ from mochi_server.errors import (
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
-from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import (
     Bench,
     bench,
@@ -136,7 +133,7 @@ def write_tools(folder: Path) -> None:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+async def engine(tmp_path, ollama):
     write_tools(tmp_path)
     async with bench(tmp_path, ollama) as found:
         yield found
@@ -170,10 +167,7 @@ async def question(engine: Bench, session: str) -> str:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_a_call_runs_and_its_result_goes_back_to_the_model(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """The whole event list, the whole file, and what the model was sent."""
+async def test_a_call_runs_and_its_result_goes_back_to_the_model(engine, ollama):
     ollama.reply(["Let me add."], tool_calls=[call("add", a="2")])
     ollama.reply(["It is 5."])
     session = await engine.session(**offer())
@@ -208,9 +202,7 @@ async def test_a_call_runs_and_its_result_goes_back_to_the_model(
     assert second["tools"] == first["tools"]
 
 
-async def test_calls_of_one_reply_run_side_by_side_and_are_recorded_in_call_order(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_calls_of_one_reply_run_side_by_side_and_are_recorded_in_call_order(engine, ollama):
     """Each waits for the other, so neither could end alone."""
     ollama.reply(
         tool_calls=[
@@ -231,9 +223,7 @@ async def test_calls_of_one_reply_run_side_by_side_and_are_recorded_in_call_orde
     ]
 
 
-async def test_a_sequential_tool_runs_alone_also_beside_other_sessions(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_a_sequential_tool_runs_alone_also_beside_other_sessions(engine, ollama):
     """The function fails when it finds itself running already."""
     sessions = [await engine.session(**offer()) for _ in range(3)]
     for _ in sessions:
@@ -246,9 +236,7 @@ async def test_a_sequential_tool_runs_alone_also_beside_other_sessions(
         assert [result["result"] for result in results] == ["0", "1", "2"]
 
 
-async def test_waiting_for_a_free_process_is_not_time_of_the_call(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_waiting_for_a_free_process_is_not_time_of_the_call(tmp_path, ollama):
     """The second call waits for longer than it may take."""
     write_tools(tmp_path)
     async with bench(tmp_path, ollama, tool_workers=1) as engine:
@@ -259,10 +247,7 @@ async def test_waiting_for_a_free_process_is_not_time_of_the_call(
     assert [result["result"] for result in of_kind(events, "tool_result")] == ["rested", "seen"]
 
 
-async def test_a_failing_call_tells_the_model_why_and_stops_no_other(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """A raise, bad arguments, a hang, an empty text: each a result of its own."""
+async def test_a_failing_call_tells_the_model_why_and_stops_no_other(engine, ollama):
     calls = [
         call("fail", text="no such thing"),
         call("add", a="many"),
@@ -297,10 +282,7 @@ async def test_a_failing_call_tells_the_model_why_and_stops_no_other(
     assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
 
 
-async def test_only_what_the_session_enables_is_offered_and_runs(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """A group, and a call of a tool that exists and is not in it."""
+async def test_only_what_the_session_enables_is_offered_and_runs(engine, ollama):
     ollama.reply(tool_calls=[call("erase", path="x")])
     ollama.reply(["No."])
     session = await engine.session(**offer("never_confirm", group="math"))
@@ -309,10 +291,7 @@ async def test_only_what_the_session_enables_is_offered_and_runs(
     assert of_kind(events, "tool_result")[0]["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """The tool beside it runs unasked, as the session says."""
+async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1), call("greet")])
     ollama.reply(["Hello."])
     settings = ToolSettings(
@@ -325,10 +304,7 @@ async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(
     assert results["greet"]["code"] == "TOOL_EXECUTION_DENIED"
 
 
-async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Its file is read, and the policy is still in it after the turn."""
+async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["No."])
     session = await engine.session(**offer("never_confirm", "add"))
@@ -339,17 +315,13 @@ async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(
     assert "confirm_by_vote" in file.read_text()
 
 
-async def test_without_tool_settings_no_tools_are_sent(engine: Bench, ollama: FakeOllama) -> None:
-    """Tools are opted into."""
+async def test_without_tool_settings_no_tools_are_sent(engine, ollama):
     ollama.reply(["Hi."])
     await engine.turn(await engine.session())
     assert "tools" not in ollama.chats[0]
 
 
-async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Not silence, and not an error of the provider in the middle."""
+async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored(engine, ollama):
     model = ollama.models["qwen3:14b"]
     model.capabilities = ["completion"]
     session = await engine.session(**offer())
@@ -358,9 +330,7 @@ async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored
     assert engine.stored(session) == []
 
 
-async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(engine, ollama):
     """Required, decided, result: and the assistant's message was on disk before the question.
 
     What is shown is what runs: numbers for texts, and the default of what was left out.
@@ -392,9 +362,8 @@ async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
 
 
 async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one_is_asked(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Positions in the queue, and one result each."""
+    engine, ollama
+):
     ollama.reply(tool_calls=[call("add", a=1), call("shout", text="x"), call("add", a=2)])
     ollama.reply(["Fine."])
     session = await engine.session(**offer("always_confirm"))
@@ -427,10 +396,7 @@ async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one
     assert '{"a":10,"b":1}' in contents[2]
 
 
-async def test_confirm_destructive_asks_only_about_what_may_do_harm(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """The package says which: the others run without a question."""
+async def test_confirm_destructive_asks_only_about_what_may_do_harm(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1), call("erase", path="x")])
     ollama.reply(["Fine."])
     session = await engine.session(**offer("confirm_destructive"))
@@ -445,10 +411,7 @@ async def test_confirm_destructive_asks_only_about_what_may_do_harm(
     }
 
 
-async def test_a_question_that_nobody_answers_counts_as_denied(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """The turn goes on, the model is told, and a late decision is told that it is late."""
+async def test_a_question_that_nobody_answers_counts_as_denied(tmp_path, ollama):
     write_tools(tmp_path)
     options = {"tool_confirmation_timeout_seconds": 0.2}
     async with bench(tmp_path, ollama, **options) as engine:
@@ -465,10 +428,7 @@ async def test_a_question_that_nobody_answers_counts_as_denied(
         assert text_of(events) == "Nobody."
 
 
-async def test_a_decision_counts_once_and_only_in_its_own_session(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Foreign, unknown and repeated ones are refused."""
+async def test_a_decision_counts_once_and_only_in_its_own_session(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["4."])
     session = await engine.session(**offer("always_confirm"))
@@ -486,9 +446,7 @@ async def test_a_decision_counts_once_and_only_in_its_own_session(
     assert len(of_kind(await read_all(log), "tool_result")) == 1
 
 
-async def test_changed_arguments_that_do_not_fit_leave_the_question_open(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_changed_arguments_that_do_not_fit_leave_the_question_open(engine, ollama):
     """A slip of the person must not cost the call."""
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["Good."])
@@ -501,10 +459,7 @@ async def test_changed_arguments_that_do_not_fit_leave_the_question_open(
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "23"
 
 
-async def test_arguments_that_a_person_takes_away_are_told_as_they_are(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """No arguments at all is a change, too."""
+async def test_arguments_that_a_person_takes_away_are_told_as_they_are(engine, ollama):
     ollama.reply(tool_calls=[call("greet", name="you")])
     ollama.reply(["Good."])
     session = await engine.session(**offer("always_confirm"))
@@ -517,10 +472,7 @@ async def test_arguments_that_a_person_takes_away_are_told_as_they_are(
     assert of_kind(events, "tool_result")[0]["result"] == "Hello all"
 
 
-async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Nothing runs later, the call has a result in the file, and the next turn works."""
+async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1)])
     session = await engine.session(**offer("always_confirm"))
     reader = (await engine.start(session)).reader()
@@ -538,9 +490,8 @@ async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it
 
 
 async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_there(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """In call order, one message for each call."""
+    engine, ollama
+):
     ollama.reply(tool_calls=[call("meet", name="a", other="nobody"), call("add", a=1)])
     session = await engine.session(**offer())
     reader = (await engine.start(session)).reader()
@@ -553,10 +504,7 @@ async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_t
     assert contents[1] == "4"
 
 
-async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Nobody can be asked in one piece, unless the client says that it waits."""
+async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["Denied."])
     session = await engine.session(**offer("always_confirm"))
@@ -568,10 +516,7 @@ async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(
     assert "confirmations" in engine.stored(session)[2]["content"]
 
 
-async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Another client decides meanwhile."""
+async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1), call("launch")])
     ollama.reply(["Eight."])
     session = await engine.session(**offer("always_confirm"))
@@ -590,19 +535,7 @@ async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
     assert entries["launch"]["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_two_calls_of_one_id_are_told_apart(engine: Bench, ollama: FakeOllama) -> None:
-    """Some models number all calls alike."""
-    calls = [{**call("add", a=number), "id": "call_0"} for number in (1, 2)]
-    ollama.reply(tool_calls=calls)
-    ollama.reply(["Good."])
-    session = await engine.session(**offer())
-    events = await engine.turn(session)
-    assert len({entry["tool_call_id"] for entry in of_kind(events, "tool_call")}) == 2
-    assert [message["content"] for message in engine.stored(session)[2:4]] == ["4", "5"]
-
-
-def test_a_call_that_a_provider_repeats_is_one_call() -> None:
-    """The same id, name and arguments; another call under that id gets an id of its own."""
+def test_a_call_that_a_provider_repeats_is_one_call():
     reply = Reply()
     first = ToolCall(id="call_0", name="add", arguments={"a": 1})
     reply.add([first, first.model_copy(), ToolCall(id="call_0", name="add", arguments={"a": 2})])
@@ -610,9 +543,7 @@ def test_a_call_that_a_provider_repeats_is_one_call() -> None:
     assert reply.calls[0].id == "call_0" != reply.calls[1].id
 
 
-async def test_calls_beyond_the_limit_are_refused_and_say_so(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_calls_beyond_the_limit_are_refused_and_say_so(tmp_path, ollama):
     write_tools(tmp_path)
     ollama.reply(tool_calls=[call("add", a=number) for number in range(4)])
     ollama.reply(["Done."])
@@ -633,9 +564,7 @@ async def test_calls_beyond_the_limit_are_refused_and_say_so(
     }
 
 
-async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(engine, ollama):
     """The model's side runs in this loop as well, so the limit is wider than the server's own."""
     ollama.reply(tool_calls=[call("add", a=number) for number in range(3000)])
     ollama.reply(["Done."])
@@ -657,8 +586,7 @@ async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
     assert max(holds) < 1
 
 
-async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOllama) -> None:
-    """One result must not fill the window."""
+async def test_a_long_result_is_cut_and_says_so(tmp_path, ollama):
     write_tools(tmp_path)
     options = {"tool_result_characters": 100}
     async with bench(tmp_path, ollama, **options) as engine:
@@ -672,9 +600,8 @@ async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOlla
 
 
 async def test_a_reload_while_a_question_is_open_does_not_disturb_the_turn(
-    engine: Bench, ollama: FakeOllama, tmp_path: Path
-) -> None:
-    """The turn keeps the function that it offered; the next turn has the new one."""
+    engine, ollama, tmp_path
+):
     session = await engine.session(**offer("always_confirm"))
     for answer in ("Old.", "New."):
         ollama.reply(tool_calls=[call("add", a=1)])
@@ -691,10 +618,7 @@ async def test_a_reload_while_a_question_is_open_does_not_disturb_the_turn(
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "sum 4"
 
 
-async def test_the_status_names_active_unknown_and_missing_tools(
-    engine: Bench, tmp_path: Path
-) -> None:
-    """What the session enables, and what became of it."""
+async def test_the_status_names_active_unknown_and_missing_tools(engine, tmp_path):
     broken = FUNCTIONS.replace('    """Say nothing."""\n', "")
     (tmp_path / "tools" / "functions.py").write_text(broken)
     session = await engine.session(**offer("confirm_destructive", "add", "silent", "launch"))
@@ -707,7 +631,7 @@ async def test_the_status_names_active_unknown_and_missing_tools(
     assert status["missing_tools"]["silent"]
 
 
-async def test_names_that_nothing_has_enable_neither_tools_nor_agents(engine: Bench) -> None:
+async def test_names_that_nothing_has_enable_neither_tools_nor_agents(engine):
     agents = AgentSettings(enabled_agents=["nobody"])
     session = await engine.session(**offer("never_confirm", "launch"), agent_settings=agents)
     status = await engine.runtime.status.of(session)
@@ -715,13 +639,12 @@ async def test_names_that_nothing_has_enable_neither_tools_nor_agents(engine: Be
     assert (status["agents_enabled"], status["unknown_agents"]) == (False, ["nobody"])
 
 
-async def test_the_status_has_the_policy_in_force_where_none_was_set(engine: Bench) -> None:
+async def test_the_status_has_the_policy_in_force_where_none_was_set(engine):
     status = await engine.runtime.status.of(await engine.session())
     assert status["execution_policy"] == "always_confirm"
 
 
-async def test_what_was_executed_is_counted(engine: Bench, ollama: FakeOllama) -> None:
-    """History, latest first, and statistics by tool."""
+async def test_what_was_executed_is_counted(engine, ollama):
     ollama.reply(tool_calls=[call("add", a=1), call("add", a=2), call("fail", text="x")])
     ollama.reply(["Done."])
     session = await engine.session(**offer())
@@ -738,7 +661,7 @@ async def test_what_was_executed_is_counted(engine: Bench, ollama: FakeOllama) -
 @pytest.mark.parametrize(
     "call", ["add", None, {"function": "add"}, {"function": {"name": 3}, "id": 4}, {"id": None}]
 )
-def test_calls_of_odd_writers_get_a_result_as_well(call: JsonValue) -> None:
+def test_calls_of_odd_writers_get_a_result_as_well(call):
     """A session whose last calls a crash or an editor has left so can still be talked to."""
     [result] = unanswered([{"role": "assistant", "tool_calls": [call]}])
     assert result.content == INTERRUPTED

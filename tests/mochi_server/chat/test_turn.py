@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,22 +19,8 @@ from mochi_server.errors import (
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import MODEL, Bench, bench, kinds, masked, plain, roles, text_of
 
-TOOL_FIXTURES = [
-    "tool_one",
-    "tool_one_in_final",
-    "tool_two",
-    "tool_two_in_one_chunk",
-    "tool_two_in_final",
-    "tool_legacy_no_id",
-    "tool_no_args",
-    "content_then_tool",
-    "tool_then_content",
-    "stall_during_tool_call",
-]
 
-
-async def test_a_plain_reply_is_told_and_stored_whole(engine: Bench, ollama: FakeOllama) -> None:
-    """The event list of the simplest turn, to the last field."""
+async def test_a_plain_reply_is_told_and_stored_whole(engine, ollama):
     ollama.reply(["Pa", "ris"], eval_count=3, prompt_eval_count=12)
     session = await engine.session()
     events = await engine.turn(session, "Capital of France?")
@@ -73,10 +58,7 @@ async def test_a_plain_reply_is_told_and_stored_whole(engine: Bench, ollama: Fak
     assert events[-2].payload()["message_id"] == engine.stored(session)[-1]["message_id"]
 
 
-async def test_thinking_is_told_apart_from_the_answer_and_stored_with_it(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Thinking goes over its own events into its own key."""
+async def test_thinking_is_told_apart_from_the_answer_and_stored_with_it(engine, ollama):
     ollama.reply(["Yes."], thinking=["Let me ", "see."])
     session = await engine.session()
     events = await engine.turn(session, "Is it?", think=True)
@@ -86,11 +68,10 @@ async def test_thinking_is_told_apart_from_the_answer_and_stored_with_it(
     assert (stored["content"], stored["thinking"]) == ("Yes.", "Let me see.")
 
 
-@pytest.mark.parametrize("fixture", TOOL_FIXTURES)
+@pytest.mark.parametrize("fixture", ["tool_two", "tool_legacy_no_id", "content_then_tool"])
 async def test_a_call_of_a_tool_that_was_never_offered_is_refused_and_the_turn_goes_on(
-    engine: Bench, ollama: FakeOllama, fixture: str
-) -> None:
-    """Every call gets exactly one result, in call order, and the model is told."""
+    engine, ollama, fixture
+):
     ollama.play(fixture, speed=100)
     ollama.reply(["I have ", "no tools."])
     session = await engine.session()
@@ -127,10 +108,7 @@ async def test_a_call_of_a_tool_that_was_never_offered_is_refused_and_the_turn_g
     assert len(ollama.chats) == 2
 
 
-async def test_the_limit_of_tool_rounds_ends_the_turn_with_an_answer(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """After the last round the model has to answer, and the client is told why."""
+async def test_the_limit_of_tool_rounds_ends_the_turn_with_an_answer(tmp_path, ollama):
     async with bench(tmp_path, ollama, max_tool_rounds=2) as engine:
         for _ in range(2):
             ollama.reply(tool_calls=[{"name": "look", "arguments": {}}])
@@ -149,10 +127,7 @@ async def test_the_limit_of_tool_rounds_ends_the_turn_with_an_answer(
         ]  # fmt: skip
 
 
-async def test_a_turn_that_needs_exactly_the_allowed_rounds_is_told_apart(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """A reply within the limit does not claim that the limit forced it."""
+async def test_a_turn_that_needs_exactly_the_allowed_rounds_is_told_apart(tmp_path, ollama):
     async with bench(tmp_path, ollama, max_tool_rounds=2) as engine:
         ollama.reply(tool_calls=[{"name": "look", "arguments": {}}])
         ollama.reply(["Done."])
@@ -160,9 +135,7 @@ async def test_a_turn_that_needs_exactly_the_allowed_rounds_is_told_apart(
         assert "tool_rounds_exhausted" not in events[-2].payload()
 
 
-async def test_the_same_call_id_in_two_rounds_is_two_calls(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_the_same_call_id_in_two_rounds_is_two_calls(engine, ollama):
     """A model may number its calls anew in each reply; the reply in one piece lists them all."""
     for _ in range(2):
         ollama.reply(tool_calls=[{"name": "look", "arguments": {}, "id": "call_0"}])
@@ -173,10 +146,7 @@ async def test_the_same_call_id_in_two_rounds_is_two_calls(
     assert all(call["success"] is False and call["arguments"] == {} for call in calls)
 
 
-async def test_regenerating_drops_what_followed_the_last_question(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """No message means: answer the last user message again."""
+async def test_regenerating_drops_what_followed_the_last_question(engine, ollama):
     session = await engine.session()
     ollama.reply(["First."])
     await engine.turn(session, "Tell me.")
@@ -194,10 +164,7 @@ async def test_regenerating_drops_what_followed_the_last_question(
 
 
 @pytest.mark.parametrize("prompt", [None, "Be brief."])
-async def test_regenerating_without_any_question_is_refused(
-    engine: Bench, ollama: FakeOllama, prompt: str | None
-) -> None:
-    """A system prompt alone is nothing to answer."""
+async def test_regenerating_without_any_question_is_refused(engine, ollama, prompt):
     session = await engine.session(system_prompt=prompt)
     before = engine.path(session).read_bytes()
     with pytest.raises(EmptyHistory):
@@ -207,9 +174,7 @@ async def test_regenerating_without_any_question_is_refused(
     await engine.turn(session, "Now there is.")
 
 
-async def test_what_cannot_run_leaves_the_session_as_it_was(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_what_cannot_run_leaves_the_session_as_it_was(engine, ollama):
     """Every check comes before the user's message is stored, and the claim is given back."""
     gone, cannot = await engine.session("gone:1b"), await engine.session("gemma3:4b")
     before = {s: engine.path(s).read_bytes() for s in (gone, cannot)}
@@ -227,8 +192,7 @@ async def test_what_cannot_run_leaves_the_session_as_it_was(
     assert kinds(await engine.turn(cannot, "Plainly, then."))[-1] == "done"
 
 
-async def test_without_ollama_the_session_stays_as_it_was(tmp_path: Path) -> None:
-    """An unreachable provider is an error before the first byte."""
+async def test_without_ollama_the_session_stays_as_it_was(tmp_path):
     async with FakeOllama() as ollama:
         engine = Bench(tmp_path, ollama)
         session = await engine.session()
@@ -240,9 +204,7 @@ async def test_without_ollama_the_session_stays_as_it_was(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("think", [False, True, "low", "high"])
-async def test_thinking_is_always_asked_for_or_refused_explicitly(
-    engine: Bench, ollama: FakeOllama, think: Any
-) -> None:
+async def test_thinking_is_always_asked_for_or_refused_explicitly(engine, ollama, think):
     """Left out, thinking means *on* to Ollama; and it must never cut the prompt by itself."""
     await engine.turn(await engine.session(), think=think)
     assert ollama.chats[0]["think"] is think or ollama.chats[0]["think"] == think
@@ -250,8 +212,7 @@ async def test_thinking_is_always_asked_for_or_refused_explicitly(
     assert "shift" not in (ollama.chats[0].get("options") or {})
 
 
-async def test_a_second_turn_is_refused_while_one_runs(engine: Bench, ollama: FakeOllama) -> None:
-    """One turn at a time; the refused one leaves no trace."""
+async def test_a_second_turn_is_refused_while_one_runs(engine, ollama):
     reply = ollama.reply(["Slow."], gate=_gate())
     session = await engine.session()
     log = await engine.start(session, "First.")
@@ -260,16 +221,13 @@ async def test_a_second_turn_is_refused_while_one_runs(engine: Bench, ollama: Fa
     with pytest.raises(SessionBusy):
         await engine.chat.open_turn(session, message="Second.")
     assert [m["content"] for m in engine.stored(session)] == ["First."]
-    assert reply.gate is not None
     reply.gate.set()
     assert [e async for e in _rest(reader)][-1].type == "done"
     await engine.turn(session, "Third.")
     assert [m["content"] for m in engine.stored(session)][::2] == ["First.", "Third."]
 
 
-async def test_metadata_edits_pass_during_a_turn_and_stay(
-    engine: Bench, ollama: FakeOllama
-) -> None:
+async def test_metadata_edits_pass_during_a_turn_and_stay(engine, ollama):
     """A turn holds a claim, not the file."""
     reply = ollama.reply(["One", " two."], gate=_gate(), pause_after=1)
     session = await engine.session()
@@ -279,9 +237,7 @@ async def test_metadata_edits_pass_during_a_turn_and_stay(
     async with engine.sessions.edit(session) as edited:
         edited.metadata.summary_model = "changed:1b"
         config = edited.metadata.context_window_config
-        assert config is not None
         config.manual_override, config.current_window = True, 16384
-    assert reply.gate is not None
     reply.gate.set()
     assert [e async for e in _rest(reader)][-1].type == "done"
     metadata = engine.document(session)["metadata"]
@@ -292,10 +248,7 @@ async def test_metadata_edits_pass_during_a_turn_and_stay(
 
 
 @pytest.mark.parametrize("fixture", ["empty", "empty_no_counts"])
-async def test_an_empty_reply_is_an_error_that_the_user_sees(
-    engine: Bench, ollama: FakeOllama, fixture: str
-) -> None:
-    """Silence would look like a broken client."""
+async def test_an_empty_reply_is_an_error_that_the_user_sees(engine, ollama, fixture):
     ollama.play(fixture)
     session = await engine.session()
     events = await engine.turn(session)
@@ -305,10 +258,7 @@ async def test_an_empty_reply_is_an_error_that_the_user_sees(
     await engine.turn(session, "Again.")
 
 
-async def test_a_reply_of_thinking_alone_is_an_error_and_the_thinking_is_kept(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """What the model spent its tokens on is not thrown away."""
+async def test_a_reply_of_thinking_alone_is_an_error_and_the_thinking_is_kept(engine, ollama):
     ollama.reply(thinking=["Round and round"], done_reason="length")
     session = await engine.session()
     events = await engine.turn(session, think=True)
@@ -321,10 +271,7 @@ async def test_a_reply_of_thinking_alone_is_an_error_and_the_thinking_is_kept(
 @pytest.mark.parametrize(
     "fixture", ["plain", "unicode", "thinking", "tool_two", "content_then_tool", "done_length"]
 )
-async def test_streaming_and_the_reply_in_one_piece_store_the_same(
-    engine: Bench, ollama: FakeOllama, fixture: str
-) -> None:
-    """One engine: the two ways to ask cannot differ."""
+async def test_streaming_and_the_reply_in_one_piece_store_the_same(engine, ollama, fixture):
     streamed, whole = await engine.session(), await engine.session()
     ollama.play(fixture)
     ollama.reply(["The end."])
@@ -347,10 +294,7 @@ async def test_streaming_and_the_reply_in_one_piece_store_the_same(
     assert len(answer["tool_calls_executed"]) == [e.type for e in events].count("tool_call")
 
 
-async def test_the_reply_in_one_piece_has_the_documented_shape(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Every documented key, and the message as it is stored."""
+async def test_the_reply_in_one_piece_has_the_documented_shape(engine, ollama):
     ollama.reply(["Paris."], eval_count=45, prompt_eval_count=120)
     session = await engine.session()
     answer: Any = await engine.chat.complete(session, message="Capital?")
@@ -364,10 +308,7 @@ async def test_the_reply_in_one_piece_has_the_documented_shape(
     )
 
 
-async def test_an_error_of_the_reply_in_one_piece_is_raised_and_the_partial_kept(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """Without a stream the same error comes as an exception."""
+async def test_an_error_of_the_reply_in_one_piece_is_raised_and_the_partial_kept(engine, ollama):
     ollama.reply(["Half"], error="out of memory")
     session = await engine.session()
     with pytest.raises(ProviderError, match="out of memory"):
@@ -375,10 +316,7 @@ async def test_an_error_of_the_reply_in_one_piece_is_raised_and_the_partial_kept
     assert engine.stored(session)[-1]["interrupted"] is True
 
 
-async def test_nothing_reaches_the_model_that_is_not_in_the_file(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """What is sent is the file's conversation, in its order, and nothing else."""
+async def test_nothing_reaches_the_model_that_is_not_in_the_file(engine, ollama):
     session = await engine.session(system_prompt="Be brief.")
     for text in ("One.", "Two.", "Three."):
         await engine.turn(session, text)
@@ -404,3 +342,53 @@ async def _rest(reader: Any) -> Any:
         for _, event in batch:
             yield event
     reader.leave()
+
+
+# A reply without an end
+
+
+WORD = "abcdefgh" * 128
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+async def test_a_reply_is_kept_as_far_as_the_limit_lets_it_come(tmp_path, ollama, thinking):
+    """A gigabyte of it would be a session that nobody can open any more."""
+    many = [WORD] * 20_000
+    ollama.reply([] if thinking else many, thinking=many if thinking else [])
+    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+        session = await engine.session()
+        events = await engine.turn(session, think=thinking)
+        assert kinds(events)[-2:] == ["error", "done"]
+        error = events[-2].payload()
+        assert error["code"] == "PROVIDER_ERROR"
+        assert "longer than 1 MB (MOCHI_MAX_REPLY_MB)" in str(error["message"])
+        kept = engine.stored(session)[-1]
+        text = kept["thinking" if thinking else "content"]
+        assert kept["interrupted"] is True
+        assert 1_000_000 < len(text) < 2_000_000
+        assert text == text_of(events, "thinking_delta" if thinking else "content_delta")
+        await ollama.disconnected()
+        ollama.reply(["Yes."])
+        assert text_of(await engine.turn(session)) == "Yes."
+
+
+async def test_calls_count_as_well(tmp_path, ollama):
+    calls = [{"name": "write", "arguments": {"text": f"{n}{WORD}"}} for n in range(1500)]
+    ollama.reply(tool_calls=calls)
+    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+        session = await engine.session()
+        events = await engine.turn(session)
+        assert kinds(events)[-2:] == ["error", "done"]
+        stored = engine.stored(session)
+        assert 900 < len(stored[1]["tool_calls"]) < 1500
+        assert len(stored) == 2 + len(stored[1]["tool_calls"]), "each has a result"
+
+
+@pytest.mark.parametrize("letter", ["\x01", "中", "\U0001f600"])
+async def test_a_letter_counts_as_much_as_it_takes_in_the_file(tmp_path, ollama, letter):
+    """Ten million control characters are a file of sixty megabytes."""
+    ollama.reply([letter * 1000] * 2000)
+    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+        session = await engine.session()
+        assert kinds(await engine.turn(session))[-2:] == ["error", "done"]
+        assert 1_000_000 < engine.path(session).stat().st_size < 1_200_000

@@ -12,7 +12,7 @@ import pytest
 from mochi_server.core.aio import merge, run_concurrently
 
 
-async def test_a_merged_generator_goes_on_when_what_it_has_yielded_was_handled() -> None:
+async def test_a_merged_generator_goes_on_when_what_it_has_yielded_was_handled():
     """An agent stores its reply after the reply's text is in the journal, also beside another."""
     order: list[str] = []
 
@@ -34,7 +34,7 @@ async def test_a_merged_generator_goes_on_when_what_it_has_yielded_was_handled()
         assert own == [text for n in range(3) for text in (f"{name}{n}", f"after {name}{n}")]
 
 
-async def test_closing_what_is_merged_closes_every_generator() -> None:
+async def test_closing_what_is_merged_closes_every_generator():
     closed: list[str] = []
 
     async def endless(name: str) -> AsyncGenerator[str, None]:
@@ -50,7 +50,7 @@ async def test_closing_what_is_merged_closes_every_generator() -> None:
     assert sorted(closed) == ["a", "b"]
 
 
-async def test_functions_run_at_the_same_time_up_to_a_limit() -> None:
+async def test_functions_run_at_the_same_time_up_to_a_limit():
     running, most = 0, 0
     all_run = anyio.Event()
 
@@ -69,7 +69,7 @@ async def test_functions_run_at_the_same_time_up_to_a_limit() -> None:
     assert most == 3
 
 
-async def test_the_first_error_ends_what_runs_beside_it() -> None:
+async def test_the_first_error_ends_what_runs_beside_it():
     ended = []
 
     async def wait() -> None:

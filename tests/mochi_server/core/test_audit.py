@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from mochi_server.errors import InvalidRequest
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> AuditLog:
+def log(tmp_path):
     return AuditLog(tmp_path / "audit.jsonl", tmp_path / "state" / "audit.lock")
 
 
@@ -29,8 +28,7 @@ async def actions(log: AuditLog, limit: int = 1000) -> list[str]:
             return found
 
 
-async def test_an_entry_says_who_has_done_what(log: AuditLog) -> None:
-    assert log.path is not None
+async def test_an_entry_says_who_has_done_what(log):
     with serving(Caller(name="alice", address="127.0.0.1")):
         await log.record("delete file", "refused", session_id="s1", file="a" * 500, left=None)
     (entry,) = (await log.page(10)).entries
@@ -46,9 +44,7 @@ async def test_an_entry_says_who_has_done_what(log: AuditLog) -> None:
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
-async def test_pages_go_back_through_all_files(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_go_back_through_all_files(log, monkeypatch):
     monkeypatch.setattr(audit, "MAX_BYTES", 1_000)
     for number in range(30):
         await log.record(f"act {number}")
@@ -60,8 +56,7 @@ async def test_pages_go_back_through_all_files(
         assert await actions(log, limit) == found
 
 
-async def test_old_files_are_forgotten(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert log.path is not None
+async def test_old_files_are_forgotten(log, monkeypatch):
     monkeypatch.setattr(audit, "MAX_BYTES", 1)
     for number in range(20):
         await log.record(f"act {number}")
@@ -70,8 +65,7 @@ async def test_old_files_are_forgotten(log: AuditLog, monkeypatch: pytest.Monkey
     assert names == [f"audit.jsonl.{number}" for number in range(1, 6)]
 
 
-async def test_a_torn_line_hides_no_other(log: AuditLog) -> None:
-    assert log.path is not None
+async def test_a_torn_line_hides_no_other(log):
     await log.record("first")
     with log.path.open("a") as file:
         file.write('{"time": "2026')
@@ -80,25 +74,20 @@ async def test_a_torn_line_hides_no_other(log: AuditLog) -> None:
     assert await actions(log, 1) == ["second", "first"]
 
 
-async def test_what_cannot_be_written_stops_nothing_and_is_said_once(
-    log: AuditLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert log.path is not None
+async def test_what_cannot_be_written_stops_nothing_and_is_said_once(log, caplog):
     log.path.mkdir()
     await log.record("first")
     await log.record("second")
     assert caplog.text.count("The audit log cannot be written") == 1
 
 
-async def test_a_link_is_not_followed(log: AuditLog, tmp_path: Path) -> None:
-    assert log.path is not None
+async def test_a_link_is_not_followed(log, tmp_path):
     log.path.symlink_to(tmp_path / "elsewhere")
     await log.record("first")
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_an_odd_name_is_no_line_of_its_own(log: AuditLog) -> None:
-    assert log.path is not None
+async def test_an_odd_name_is_no_line_of_its_own(log):
     await log.record("delete file", file="a\n{}\udc80")
     lines = log.path.read_text().splitlines()
     assert len(lines) == 1
@@ -106,6 +95,6 @@ async def test_an_odd_name_is_no_line_of_its_own(log: AuditLog) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1", "-", "1-x", "²-1", "1-" + "9" * 80])
-async def test_what_is_no_cursor_is_refused(log: AuditLog, cursor: str) -> None:
+async def test_what_is_no_cursor_is_refused(log, cursor):
     with pytest.raises(InvalidRequest):
         await log.page(10, cursor)

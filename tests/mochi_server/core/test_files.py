@@ -20,7 +20,7 @@ from mochi_server.core.files import (
 from tests.support.server import running_server
 
 
-def test_a_new_file_never_replaces_one(tmp_path: Path):
+def test_a_new_file_never_replaces_one(tmp_path):
     replace_file(tmp_path / "a.md", [b"mine"], new=True)
     with pytest.raises(FileExistsError):
         replace_file(tmp_path / "a.md", [b"yours"], new=True)
@@ -29,7 +29,7 @@ def test_a_new_file_never_replaces_one(tmp_path: Path):
 
 
 def test_a_group_that_cannot_be_kept_leaves_the_new_one_no_more_than_everybody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     """As the owner of a file of a group that one does not belong to; root may give any group."""
 
@@ -53,7 +53,7 @@ def _another_group(path: Path) -> int:
     return others[0]
 
 
-def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: Path):
+def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "a.json").symlink_to(tmp_path / "precious")
     replace_file(tmp_path / "a.json", [b"new"])
@@ -65,9 +65,7 @@ def test_a_file_system_that_cannot_flush_a_folder_does_no_harm():
     flush_folder(Path("/proc"))  # says EINVAL
 
 
-def test_a_folder_that_the_disk_fails_to_flush_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_folder_that_the_disk_fails_to_flush_is_an_error(tmp_path, monkeypatch):
     def fail(handle: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -76,9 +74,7 @@ def test_a_folder_that_the_disk_fails_to_flush_is_an_error(
         flush_folder(tmp_path)
 
 
-def test_a_disk_without_hard_links_takes_a_new_file_and_replaces_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_without_hard_links_takes_a_new_file_and_replaces_none(tmp_path, monkeypatch):
     """As FAT, and some network drives."""
 
     def refuse(*_: object, **__: object) -> None:
@@ -92,9 +88,7 @@ def test_a_disk_without_hard_links_takes_a_new_file_and_replaces_none(
     assert [path.name for path in tmp_path.iterdir()] == ["a.md"]
 
 
-def test_folders_that_are_made_for_a_file_are_as_durable_as_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_folders_that_are_made_for_a_file_are_as_durable_as_the_file(tmp_path, monkeypatch):
     flushed, flush = set(), os.fsync
 
     def note(handle: int) -> None:
@@ -107,7 +101,7 @@ def test_folders_that_are_made_for_a_file_are_as_durable_as_the_file(
     assert {path.stat().st_ino for path in (file, *file.parents[:3])} <= flushed
 
 
-def test_a_folder_is_made_in_one_that_may_not_be_listed(tmp_path: Path):
+def test_a_folder_is_made_in_one_that_may_not_be_listed(tmp_path):
     tmp_path.chmod(0o300)
     try:
         make_folder(tmp_path / "new")
@@ -132,9 +126,7 @@ OURS = ("-c", FEW.format(module="mochi_server"), "--port", "0")
     [(OURS, r"listens on (http://\S+)"), (UVICORN, r"running on (http://\S+)")],
     ids=["mochi-server", "uvicorn"],
 )
-async def test_a_server_may_open_as_many_files_as_the_system_allows(
-    tmp_path: Path, command: tuple[str, ...], ready: str
-) -> None:
+async def test_a_server_may_open_as_many_files_as_the_system_allows(tmp_path, command, ready):
     async with running_server(
         data_dir=tmp_path, command=command, ready=re.compile(ready)
     ) as server:
@@ -170,8 +162,8 @@ class Limits:
     ],
 )
 def test_the_limit_is_raised_as_far_as_it_goes_and_never_lowered(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, after: int
-) -> None:
+    monkeypatch, soft, hard, most, after
+):
     limits = Limits(monkeypatch, soft, hard, most)
     raise_file_limit()
     assert limits.now == (after, hard)

@@ -42,7 +42,7 @@ def nested(levels: int, pair: str = "[]") -> object:
 
 @pytest.mark.parametrize("pair", ["[]", "{}"])
 @pytest.mark.parametrize(("levels", "deep"), [(0, False), (64, False), (65, True), (900, True)])
-def test_levels_are_counted_of_objects_and_lists_alike(pair: str, levels: int, deep: bool):
+def test_levels_are_counted_of_objects_and_lists_alike(pair, levels, deep):
     value = nested(levels, pair)
     assert is_too_deep(value, 64) is deep
     assert may_be_too_deep(json.dumps(value).encode(), 64) is deep
@@ -72,7 +72,7 @@ def count(value: object) -> int:
 
 
 @given(JSON, st.booleans())
-def test_values_are_counted_outside_of_texts(value: object, spaces: bool) -> None:
+def test_values_are_counted_outside_of_texts(value, spaces):
     encoded = json.dumps(value, indent=1 if spaces else None).encode()
     assert not has_more_values(encoded, count(value))
     if count(value):
@@ -80,12 +80,12 @@ def test_values_are_counted_outside_of_texts(value: object, spaces: bool) -> Non
 
 
 @pytest.mark.parametrize("text", ["a, b", '\\"', "\\\\", "[{,", 'say \\"[1,2]\\", '])
-def test_a_long_text_is_one_value(text: str) -> None:
+def test_a_long_text_is_one_value(text):
     assert not has_more_values(json.dumps({"message": text * 10_000}).encode(), 1)
 
 
 @pytest.mark.parametrize("one", [b"1,", b"[],", b'"",', b'"a\\\\",', b'"\\",",'])
-def test_many_short_values_are_many(one: bytes) -> None:
+def test_many_short_values_are_many(one):
     assert has_more_values(b"[" + one * 5000 + b"1]", 5000)
 
 
@@ -154,7 +154,7 @@ class Flood:
 
 
 @pytest.fixture
-async def flood() -> AsyncIterator[Flood]:
+async def flood():
     made = Flood()
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -212,9 +212,7 @@ async def failing(provider: Provider) -> AsyncIterator[pytest.ExceptionInfo[Moch
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
-async def test_no_answer_is_read_whole_whatever_its_size(
-    flood: Flood, name: str, call: str, status: str
-) -> None:
+async def test_no_answer_is_read_whole_whatever_its_size(flood, name, call, status):
     """A list of models, an error, a reply, a stream of which no event ends."""
     is_reply = call != "list" and status == "200 OK"
     flood.answer(SSE if is_reply and name != "ollama" else JSON, b'{"a":"', status=status)
@@ -227,9 +225,7 @@ async def test_no_answer_is_read_whole_whatever_its_size(
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("call", ["list", "stream"])
-async def test_what_a_small_answer_inflates_to_is_bounded(
-    flood: Flood, name: str, call: str
-) -> None:
+async def test_what_a_small_answer_inflates_to_is_bounded(flood, name, call):
     """Two hundred megabytes of one letter are two hundred kilobytes on the wire."""
     packer = zlib.compressobj(wbits=31)
     packed = b"".join([packer.compress(b"x" * MEGABYTE) for _ in range(ENDLESS)]) + packer.flush()
@@ -251,7 +247,7 @@ def peak_memory() -> int:
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
-async def test_an_encoding_that_was_not_asked_for_is_refused(flood: Flood, name: str) -> None:
+async def test_an_encoding_that_was_not_asked_for_is_refused(flood, name):
     flood.answer(JSON, b"?", b"", headers="Content-Encoding: br\r\n")
     provider = MAKERS[name](flood.url)
     async with failing(provider) as caught:
@@ -261,7 +257,7 @@ async def test_an_encoding_that_was_not_asked_for_is_refused(flood: Flood, name:
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("call", CALLS)
-async def test_no_redirect_is_followed(flood: Flood, name: str, call: str) -> None:
+async def test_no_redirect_is_followed(flood, name, call):
     """The words of another service, which only this machine reaches, must not come back."""
     flood.answer(
         JSON, b"", b"", status="302 Found", headers="Location: /secret\r\nContent-Length: 0\r\n"
@@ -273,7 +269,7 @@ async def test_no_redirect_is_followed(flood: Flood, name: str, call: str) -> No
     assert not any("secret" in path for path in flood.paths)
 
 
-async def test_the_clients_of_the_library_have_the_same_limits(flood: Flood) -> None:
+async def test_the_clients_of_the_library_have_the_same_limits(flood):
     def in_thread(method: str, *arguments: Any) -> None:
         with OllamaClient(flood.url) as client:
             getattr(client, method)(*arguments)
@@ -295,7 +291,7 @@ async def test_the_clients_of_the_library_have_the_same_limits(flood: Flood) -> 
 
 
 @pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
-async def test_an_error_that_is_too_large_says_so(flood: Flood, name: str) -> None:
+async def test_an_error_that_is_too_large_says_so(flood, name):
     flood.answer(JSON, b'{"data":"')
     provider = MAKERS[name](flood.url)
     async with failing(provider) as caught:
@@ -304,7 +300,7 @@ async def test_an_error_that_is_too_large_says_so(flood: Flood, name: str) -> No
     assert MAX_RESPONSE == 4 * MEGABYTE
 
 
-async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:
+async def test_a_large_list_of_models_is_still_read(flood):
     names = [f"vendor/model-{number}-{'x' * 200}" for number in range(10_000)]
     body = json.dumps({"data": [{"id": name} for name in names]}).encode()
     flood.answer(JSON, body, b"", headers=f"Content-Length: {len(body)}\r\n")
@@ -313,7 +309,7 @@ async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:
     await provider.aclose()
 
 
-async def test_the_end_of_an_event_may_come_in_pieces() -> None:
+async def test_the_end_of_an_event_may_come_in_pieces():
     """Some servers send the empty line after an event by itself."""
 
     async def events() -> AsyncIterator[bytes]:
@@ -330,7 +326,7 @@ async def test_the_end_of_an_event_may_come_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("size", [1_000, 65_536])
-async def test_an_event_of_many_values_is_not_handed_on(size: int) -> None:
+async def test_an_event_of_many_values_is_not_handed_on(size):
     """An SDK would make an object of each; those within a text do not count."""
 
     def client(*events: bytes) -> httpx.AsyncClient:

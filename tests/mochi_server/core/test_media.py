@@ -18,7 +18,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("kind", IMAGES)
-def test_an_image_tells_its_kind_and_its_size(kind: str) -> None:
+def test_an_image_tells_its_kind_and_its_size(kind):
     content = IMAGES[kind]
     assert (image_type(content), image_size(content)) == (f"image/{kind.strip()}", (3, 4))
     for length in range(len(content)):  # one that is cut off never fails in another way
@@ -37,7 +37,7 @@ def test_an_image_tells_its_kind_and_its_size(kind: str) -> None:
         b"\xff\xd8" + b"\xff\xe0\x00\x00" * 5,
     ],
 )
-def test_rubbish_has_no_size(content: bytes) -> None:
+def test_rubbish_has_no_size(content):
     assert image_size(content) is None
 
 
@@ -53,5 +53,5 @@ def test_rubbish_has_no_size(content: bytes) -> None:
         (None, "text/plain"),
     ],
 )
-def test_a_text_keeps_a_type_that_it_can_have(named: str | None, shown: str) -> None:
+def test_a_text_keeps_a_type_that_it_can_have(named, shown):
     assert text_type(named) == shown

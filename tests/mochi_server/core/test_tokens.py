@@ -5,7 +5,6 @@ import logging
 import os
 import stat
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from mochi_server.core.tokens import PREFIX, AccessTokenFile, TokensUnusable
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> AccessTokenFile:
+def file(tmp_path):
     return AccessTokenFile(tmp_path / "tokens.json", tmp_path / "use")
 
 
@@ -24,7 +23,7 @@ def another(file: AccessTokenFile) -> AccessTokenFile:
     return AccessTokenFile(file.path, file.path.parent / "use")
 
 
-def test_the_file_has_a_hash_and_never_the_token(file: AccessTokenFile) -> None:
+def test_the_file_has_a_hash_and_never_the_token(file):
     token = file.add("alice", ["chat"])
     assert token.startswith(PREFIX)
     assert len(token) == len(PREFIX) + 40
@@ -34,10 +33,9 @@ def test_the_file_has_a_hash_and_never_the_token(file: AccessTokenFile) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
-def test_a_token_is_found_and_no_other_text_is(file: AccessTokenFile) -> None:
+def test_a_token_is_found_and_no_other_text_is(file):
     token = file.add("alice", ["chat", "tools"])
     found = file.find([b"wrong", token.encode()])
-    assert found is not None
     assert (found.name, found.rights) == ("alice", ("chat", "tools"))
     for wrong in (b"", b"alice", token[:-1].encode(), token.upper().encode(), b"\xff"):
         assert file.find([wrong]) is None
@@ -45,13 +43,13 @@ def test_a_token_is_found_and_no_other_text_is(file: AccessTokenFile) -> None:
     assert file.find([stored.encode()]) is None, "a hash is no token"
 
 
-def test_none_is_demanded_before_the_first_one_is_made(file: AccessTokenFile) -> None:
+def test_none_is_demanded_before_the_first_one_is_made(file):
     assert not file.is_demanding
     file.add("alice", ["read"])
     assert file.is_demanding
 
 
-def test_who_revokes_the_last_one_opens_nothing(file: AccessTokenFile) -> None:
+def test_who_revokes_the_last_one_opens_nothing(file):
     token = file.add("alice", ["read"])
     other = another(file)
     assert other.find([token.encode()]) is not None
@@ -61,7 +59,7 @@ def test_who_revokes_the_last_one_opens_nothing(file: AccessTokenFile) -> None:
     assert another(file).is_demanding
 
 
-def test_a_change_holds_at_once_in_other_processes(file: AccessTokenFile) -> None:
+def test_a_change_holds_at_once_in_other_processes(file):
     other = another(file)
     tokens = {}
     for number in range(20):  # within one tick of the clock of the file system
@@ -72,23 +70,22 @@ def test_a_change_holds_at_once_in_other_processes(file: AccessTokenFile) -> Non
         assert other.find([tokens[number].encode()]) is None
 
 
-def test_an_expired_token_is_none(file: AccessTokenFile) -> None:
+def test_an_expired_token_is_none(file):
     token = file.add("alice", ["read"], lifetime=timedelta(days=-1))
     assert file.find([token.encode()]) is None
     assert file.is_demanding
 
 
-def test_a_token_with_two_names_is_accepted_as_long_as_one_of_them(file: AccessTokenFile) -> None:
+def test_a_token_with_two_names_is_accepted_as_long_as_one_of_them(file):
     token = file.add("alice", ["read"])
     (entry,) = json.loads(file.path.read_text())["tokens"]
     old = {**entry, "name": "old", "expires_at": "2020-01-01T00:00:00Z"}
     file.path.write_text(json.dumps({"tokens": [entry, old]}))
     found = file.find([token.encode()])
-    assert found is not None
     assert found.name == "alice"
 
 
-def test_a_name_can_be_used_once_and_must_be_no_name_of_the_server(file: AccessTokenFile) -> None:
+def test_a_name_can_be_used_once_and_must_be_no_name_of_the_server(file):
     file.add("alice", ["read"])
     for name in ("alice", "", "a b", "../x", "-x", ".x", "a" * 65, "a\n", *RESERVED_NAMES):
         with pytest.raises(ValueError, match=r"name|token|called"):
@@ -96,7 +93,7 @@ def test_a_name_can_be_used_once_and_must_be_no_name_of_the_server(file: AccessT
     assert [token.name for token in file.load()] == ["alice"]
 
 
-def test_the_last_use_is_known(file: AccessTokenFile) -> None:
+def test_the_last_use_is_known(file):
     token = file.add("alice", ["read"])
     assert file.last_used("alice") is None
     file.find([token.encode()])
@@ -129,9 +126,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ("x" * 1_000_001, "larger"),
     ],
 )
-def test_a_file_with_a_mistake_lets_nobody_in_and_says_why_once(
-    file: AccessTokenFile, caplog: pytest.LogCaptureFixture, content: Any, reason: str
-) -> None:
+def test_a_file_with_a_mistake_lets_nobody_in_and_says_why_once(file, caplog, content, reason):
     token = file.add("alice", ["admin"])
     file.path.write_text(content if isinstance(content, str) else json.dumps(content))
     with caplog.at_level(logging.ERROR):
@@ -147,7 +142,7 @@ def test_a_file_with_a_mistake_lets_nobody_in_and_says_why_once(
         file.revoke("alice")
 
 
-def test_what_is_no_plain_file_lets_nobody_in(file: AccessTokenFile, tmp_path: Path) -> None:
+def test_what_is_no_plain_file_lets_nobody_in(file, tmp_path):
     token = file.add("alice", ["admin"])
     elsewhere = file.path.rename(tmp_path / "elsewhere.json")
     file.path.symlink_to(elsewhere)
@@ -167,7 +162,7 @@ def test_what_is_no_plain_file_lets_nobody_in(file: AccessTokenFile, tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_file_that_others_may_write_lets_nobody_in(file: AccessTokenFile, mode: int) -> None:
+def test_a_file_that_others_may_write_lets_nobody_in(file, mode):
     token = file.add("alice", ["admin"])
     file.path.chmod(mode)
     assert file.find([token.encode()]) is None
@@ -175,9 +170,7 @@ def test_a_file_that_others_may_write_lets_nobody_in(file: AccessTokenFile, mode
     assert file.find([token.encode()]) is not None
 
 
-def test_a_file_that_has_gone_still_demands_a_token(
-    file: AccessTokenFile, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_has_gone_still_demands_a_token(file, caplog):
     token = file.add("alice", ["admin"])
     assert file.find([token.encode()]) is not None
     file.path.unlink()
@@ -188,7 +181,7 @@ def test_a_file_that_has_gone_still_demands_a_token(
     assert not another(file).is_demanding, "a server that starts now knows of no token"
 
 
-def test_a_person_may_write_the_file(file: AccessTokenFile) -> None:
+def test_a_person_may_write_the_file(file):
     token = file.add("alice", ["chat"])
     document = json.loads(file.path.read_text())
     document["tokens"][0]["rights"] = ["admin"]
@@ -196,16 +189,14 @@ def test_a_person_may_write_the_file(file: AccessTokenFile) -> None:
     del document["tokens"][0]["created_at"]
     file.path.write_text(json.dumps(document))
     found = file.find([token.encode()])
-    assert found is not None
     assert found.rights == ("admin",)
     caller = file.caller(found, address=None, owns=True)
     assert caller.owner is None, "who may do everything sees all sessions"
 
 
-def test_a_caller_is_valid_as_long_as_its_token_is_as_it_was(file: AccessTokenFile) -> None:
+def test_a_caller_is_valid_as_long_as_its_token_is_as_it_was(file):
     token = file.add("alice", ["chat"])
     found = file.find([token.encode()])
-    assert found is not None
     caller = file.caller(found, address="::1", owns=True)
     assert (caller.name, caller.owner, caller.rights) == ("alice", "alice", {"chat", "read"})
     assert caller.is_valid()

@@ -8,14 +8,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.config import MochiServerSettings, load_settings
+from mochi_server.config import load_settings
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.doctor import data as data_checks
 from mochi_server.doctor.data import (
@@ -54,7 +54,6 @@ from mochi_server.providers.base import Provider
 from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import place_of_redis
-from tests.support.fake_ollama import FakeOllama
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tools import function, write_tools
 
@@ -66,14 +65,14 @@ def levels(findings: list[Finding]) -> list[Level]:
 
 
 @pytest.fixture
-def settings(ollama: FakeOllama, tmp_path: Path) -> MochiServerSettings:
+def settings(ollama, tmp_path):
     return load_settings(
         ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models"
     )
 
 
 @pytest_asyncio.fixture
-async def runtime(settings: MochiServerSettings) -> AsyncIterator[Runtime]:
+async def runtime(settings):
     runtime = Runtime(settings)
     yield runtime
     await runtime.aclose()
@@ -94,9 +93,7 @@ async def runtime(settings: MochiServerSettings) -> AsyncIterator[Runtime]:
         (0, None, "error"),
     ],
 )
-def test_little_room_is_a_warning_and_none_an_error(
-    free: int, inodes: int | None, level: Level
-) -> None:
+def test_little_room_is_a_warning_and_none_an_error(free, inodes, level):
     space = DiskSpace(path=Path("/data"), free=free, inodes=inodes)
     finding = space_finding(space)
     assert finding.level == level
@@ -105,11 +102,11 @@ def test_little_room_is_a_warning_and_none_an_error(
 @pytest.mark.parametrize(
     ("hard", "level"), [(1024, "warning"), (4096, "ok"), (resource.RLIM_INFINITY, "ok")]
 )
-def test_few_open_files_are_a_warning(hard: int, level: Level) -> None:
+def test_few_open_files_are_a_warning(hard, level):
     assert files_finding(hard).level == level
 
 
-def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         [finding] = folder_findings(
@@ -123,7 +120,7 @@ def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -
 # Settings and security
 
 
-def test_a_variable_without_a_likely_meaning_gets_the_list_of_all() -> None:
+def test_a_variable_without_a_likely_meaning_gets_the_list_of_all():
     near, far = unknown_findings({"MOCHI_HSOT": "MOCHI_HOST", "MOCHI_XYZZY_PLUGH": None})
     assert near.suggestion == "Perhaps MOCHI_HOST was meant."
     assert "--help" in str(far.suggestion)
@@ -144,11 +141,11 @@ def test_a_variable_without_a_likely_meaning_gets_the_list_of_all() -> None:
         ({"cors_origins": ["http://app.example:80"]}, ["ok", "note"]),
     ],
 )
-def test_what_opens_the_server_is_told(values: dict[str, object], found: list[Level]) -> None:
+def test_what_opens_the_server_is_told(values, found):
     assert levels(list(reach_findings(load_settings(**values)))) == found
 
 
-def test_a_file_of_tokens_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+def test_a_file_of_tokens_that_cannot_be_used_is_an_error(tmp_path):
     settings = load_settings(data_dir=tmp_path)
     settings.tokens_path.write_text("{")
     (_, finding) = reach_findings(settings)
@@ -164,16 +161,14 @@ def test_a_file_of_tokens_that_cannot_be_used_is_an_error(tmp_path: Path) -> Non
         ("unix:///run/redis.sock?password=s3cret", "/run/redis.sock"),
     ],
 )
-def test_the_place_of_a_redis_has_no_password(url: str, shown: str) -> None:
+def test_the_place_of_a_redis_has_no_password(url, shown):
     assert place_of_redis(url) == shown
 
 
 # Models
 
 
-async def test_a_window_that_the_next_chat_must_change_is_told_with_its_cost(
-    ollama: FakeOllama, runtime: Runtime
-) -> None:
+async def test_a_window_that_the_next_chat_must_change_is_told_with_its_cost(ollama, runtime):
     ollama.models["qwen3:14b"].loaded = 4096
     [finding] = await check_windows(runtime)
     assert finding.level == "note"
@@ -184,9 +179,7 @@ async def test_a_window_that_the_next_chat_must_change_is_told_with_its_cost(
     assert "OLLAMA_CONTEXT_LENGTH=8192" in str(finding.suggestion)
 
 
-async def test_a_loaded_window_is_fine_where_none_is_asked_for(
-    ollama: FakeOllama, settings: MochiServerSettings
-) -> None:
+async def test_a_loaded_window_is_fine_where_none_is_asked_for(ollama, settings):
     ollama.models["qwen3:14b"].loaded = 4096
     settings.dynamic_context_window_enabled = False
     runtime = Runtime(settings)
@@ -194,15 +187,13 @@ async def test_a_loaded_window_is_fine_where_none_is_asked_for(
     await runtime.aclose()
 
 
-async def test_a_model_that_only_embeds_asks_for_no_window(
-    ollama: FakeOllama, runtime: Runtime
-) -> None:
+async def test_a_model_that_only_embeds_asks_for_no_window(ollama, runtime):
     model = ollama.add_model("embed:latest", capabilities=["embedding"], context_length=512)
     model.loaded = 512
     assert levels(await check_windows(runtime)) == ["ok"]
 
 
-def test_a_model_outside_of_the_graphics_memory_is_told() -> None:
+def test_a_model_outside_of_the_graphics_memory_is_told():
     entry = {"name": "m", "context_length": 8192, "size": 10 * GB, "size_vram": 6 * GB}
     _, finding = window_findings(entry, 8192)
     assert finding.what.startswith("40% of m is not in the graphics memory")
@@ -210,18 +201,14 @@ def test_a_model_outside_of_the_graphics_memory_is_told() -> None:
     assert levels(list(window_findings({"name": "m"}, 8192))) == ["note"]
 
 
-async def test_an_ollama_that_cuts_silently_is_a_warning(
-    ollama: FakeOllama, runtime: Runtime
-) -> None:
+async def test_an_ollama_that_cuts_silently_is_a_warning(ollama, runtime):
     for version, warned in [("0.12.3", True), ("0.12.4-rc1", False), ("0.0.0", False)]:
         ollama.version = version
         texts = [each.what for each in await check_providers(runtime)]
         assert any("without a word" in text for text in texts) is warned, version
 
 
-async def test_damaged_weights_are_told_one_by_one(
-    settings: MochiServerSettings, runtime: Runtime
-) -> None:
+async def test_damaged_weights_are_told_one_by_one(settings, runtime):
     settings.models_path.mkdir()
     (settings.models_path / "odd.gguf").write_bytes(b"nothing")
     known = CATALOGUE["smollm2:135m"]
@@ -231,16 +218,14 @@ async def test_damaged_weights_are_told_one_by_one(
     assert all("cannot be used" in text for text in found)
 
 
-async def test_an_ollama_that_was_slow_once_is_not_called_slow(
-    ollama: FakeOllama, runtime: Runtime
-) -> None:
+async def test_an_ollama_that_was_slow_once_is_not_called_slow(ollama, runtime):
     version = b'{"version": "0.33.0"}'
     ollama.play_raw([version], path="/api/version", first_byte_ms=1100)
     [found] = [each for each in await check_providers(runtime) if "0.33.0" in each.what]
     assert found.level == "ok"
 
 
-def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
+def test_without_any_model_there_is_an_error_and_with_one_a_warning():
     gone = ProviderReport(alias="ollama", where="http://a", problem="does not answer")
     none = ProviderReport(alias="local", where="/models", problem="no model")
     has = ProviderReport(alias="local", where="/models", models=1)
@@ -255,7 +240,7 @@ def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
     assert found[0].what == "openai at http://a/v1 lists no model."
 
 
-def test_the_provider_of_test_mode_is_missed_by_nobody_who_has_no_use_for_it() -> None:
+def test_the_provider_of_test_mode_is_missed_by_nobody_who_has_no_use_for_it():
     unusable = ProviderReport(alias="test", where="test", problem="it needs the package openai")
     gone = ProviderReport(alias="ollama", where="http://a", problem="does not answer")
     found = list(provider_findings([gone, unusable]))
@@ -294,9 +279,7 @@ class Late(Faulty):
         return [ModelInfo(name="one")]
 
 
-async def test_mcp_servers_that_cannot_be_started_are_named(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_mcp_servers_that_cannot_be_started_are_named(runtime, monkeypatch):
     monkeypatch.delenv("UNSET", raising=False)
     assert await check_mcp(runtime) == []
     file = runtime.settings.mcp_config_path
@@ -320,9 +303,7 @@ async def test_mcp_servers_that_cannot_be_started_are_named(
     ]
 
 
-async def test_the_sandboxes_of_mcp_servers_are_tried(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_sandboxes_of_mcp_servers_are_tried(runtime, monkeypatch, tmp_path):
     file = runtime.settings.mcp_config_path
     file.parent.mkdir(exist_ok=True)
     file.touch(0o600)
@@ -340,13 +321,10 @@ async def test_the_sandboxes_of_mcp_servers_are_tried(
         "The MCP server 'docker' cannot be started: the sandbox 'docker' does not work here: "
         "neither docker nor podman is installed."
     )
-    assert docker.suggestion is not None
     assert docker.suggestion.startswith("Install it, or name another sandbox in ")
 
 
-async def test_who_has_bubblewrap_is_not_told_to_install_it(
-    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_who_has_bubblewrap_is_not_told_to_install_it(settings, monkeypatch, tmp_path):
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2; exit 1")
     program.chmod(0o755)
@@ -354,19 +332,16 @@ async def test_who_has_bubblewrap_is_not_told_to_install_it(
     settings.tool_sandbox = "bubblewrap"
     [found] = await check_tool_sandbox(Runtime(settings))
     assert "No permissions to create a namespace" in found.what
-    assert found.suggestion is not None
     assert found.suggestion.startswith("Allow ")
     assert found.suggestion.endswith(", or remove the variable: tools then run without one.")
 
 
-async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSettings) -> None:
+async def test_a_mistake_in_a_provider_is_its_problem(settings):
     [found, _] = await check_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
     assert found.what == "mine: ZeroDivisionError: a mistake"
 
 
-async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
-    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(settings, monkeypatch):
     monkeypatch.setattr("mochi_server.doctor.models.ANSWER_SECONDS", 0.5)
     [found] = await check_providers(Runtime(settings, providers={"late": Late("late")}))
     assert (found.level, "1 model" in found.what) == ("ok", True)
@@ -375,7 +350,7 @@ async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
 # Tools
 
 
-async def test_what_is_left_out_of_the_tools_is_a_note(settings: MochiServerSettings) -> None:
+async def test_what_is_left_out_of_the_tools_is_a_note(settings):
     """A helper module is no fault; a function that was exported and lacks something is one."""
     init = function("add") + "__all__ = ['add', 'gone']\n"
     write_tools(settings.tools_path, init=init, helper=function("place"))
@@ -386,9 +361,7 @@ async def test_what_is_left_out_of_the_tools_is_a_note(settings: MochiServerSett
     assert "left out: place" in found[2].what
 
 
-async def test_the_sandbox_of_tools_is_tried(
-    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_sandbox_of_tools_is_tried(settings, monkeypatch, tmp_path):
     bubblewrap_or_skip()
     assert await check_tool_sandbox(Runtime(settings)) == []
     settings.tool_sandbox = "bubblewrap"
@@ -405,7 +378,7 @@ async def test_the_sandbox_of_tools_is_tried(
 # Sessions
 
 
-async def test_the_sessions_of_any_storage_are_counted(settings: MochiServerSettings) -> None:
+async def test_the_sessions_of_any_storage_are_counted(settings):
     settings.session_storage = "memory"
     runtime = Runtime(settings)
     await runtime.sessions.create("qwen3:14b")
@@ -415,9 +388,7 @@ async def test_the_sessions_of_any_storage_are_counted(settings: MochiServerSett
     await runtime.aclose()
 
 
-async def test_a_folder_counts_versions_and_names_problems(
-    settings: MochiServerSettings, runtime: Runtime
-) -> None:
+async def test_a_folder_counts_versions_and_names_problems(settings, runtime):
     session = await runtime.sessions.create("qwen3:14b")
     folder = settings.sessions_path
     # Longer than what is read at first, and torn behind it.
@@ -430,7 +401,7 @@ async def test_a_folder_counts_versions_and_names_problems(
     assert files.left == 0
 
 
-def test_a_folder_without_time_says_what_is_left(tmp_path: Path) -> None:
+def test_a_folder_without_time_says_what_is_left(tmp_path):
     for number in range(3):
         (tmp_path / f"{number}.json").write_text('{"metadata": {"model": "m"}}')
     files = read_session_files(tmp_path, -1)
@@ -439,7 +410,7 @@ def test_a_folder_without_time_says_what_is_left(tmp_path: Path) -> None:
     assert "3 files were not looked at, for want of time." in texts
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     files = read_session_files(tmp_path / "file", 1)
     assert levels(list(session_findings(files, "of people"))) == ["error"]
@@ -449,7 +420,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
 # All together
 
 
-def test_of_many_findings_the_first_are_shown_and_the_rest_counted() -> None:
+def test_of_many_findings_the_first_are_shown_and_the_rest_counted():
     many = [warning(str(number), "Correct it.") for number in range(MAX_SHOWN + 5)]
     assert shortened(many[:MAX_SHOWN], lambda left: note(str(left))) == many[:MAX_SHOWN]
     assert shortened(many, lambda left: note(f"{left} more")) == [
@@ -458,7 +429,7 @@ def test_of_many_findings_the_first_are_shown_and_the_rest_counted() -> None:
     ]
 
 
-async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtime) -> None:
+async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime):
     async def hang(_: Runtime) -> list[Finding]:
         await anyio.sleep_forever()
         raise AssertionError
@@ -480,7 +451,7 @@ async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtim
     assert found["sessions"] == "ok"
 
 
-async def test_a_signal_that_wakes_nobody_is_heard_while_a_thread_hangs() -> None:
+async def test_a_signal_that_wakes_nobody_is_heard_while_a_thread_hangs():
     """As one that comes when the loop is about to wait: here another thread takes it."""
     heard = threading.Event()
 
@@ -499,7 +470,7 @@ async def test_a_signal_that_wakes_nobody_is_heard_while_a_thread_hangs() -> Non
         signal.signal(signal.SIGUSR1, before)
 
 
-async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path: Path) -> None:
+async def test_what_may_not_be_looked_at_is_a_finding(runtime, tmp_path):
     async def run(_: Runtime) -> list[Finding]:
         (tmp_path / "nothing").stat()
         raise AssertionError
@@ -509,9 +480,7 @@ async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path
     assert str(tmp_path / "nothing") in report.findings[-1].what
 
 
-async def test_a_redis_address_with_a_wrong_option_is_a_finding(
-    settings: MochiServerSettings,
-) -> None:
+async def test_a_redis_address_with_a_wrong_option_is_a_finding(settings):
     settings.redis_url = "redis://:secret@127.0.0.1:1/0?socket_timeout=soon"
     runtime = Runtime(settings.model_copy(update={"redis_url": None}))
     runtime.settings = settings
@@ -521,9 +490,7 @@ async def test_a_redis_address_with_a_wrong_option_is_a_finding(
     assert "secret" not in findings[1].what
 
 
-async def test_both_folders_of_sessions_are_looked_at_within_one_time(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_both_folders_of_sessions_are_looked_at_within_one_time(runtime, monkeypatch):
     """Else two slow ones take longer than the check may, and all that was found is lost."""
     given = []
 
@@ -539,7 +506,7 @@ async def test_both_folders_of_sessions_are_looked_at_within_one_time(
     assert sum(given) <= 0.2, "the second has what the first has left"
 
 
-async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
+async def test_findings_of_one_topic_stand_together(runtime):
     async def run(_: Runtime) -> list[Finding]:
         return [note("one more thing")]
 
@@ -549,7 +516,7 @@ async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
     assert Finding("note", "one more thing", topic="security") in report.findings
 
 
-async def test_presets_and_what_they_name_are_checked(tmp_path: Path, ollama: FakeOllama) -> None:
+async def test_presets_and_what_they_name_are_checked(tmp_path, ollama):
     runtime = Runtime(load_settings(data_dir=tmp_path, ollama_host=ollama.url))
     assert await check_presets(runtime) == []
     folder = tmp_path / "presets"

@@ -31,7 +31,7 @@ MODEL = "qwen3:14b"
 
 
 @pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
+def era(request):
     return request.param
 
 
@@ -64,7 +64,7 @@ async def library(
 
 
 @pytest.fixture
-def notes() -> Notes:
+def notes():
     return Notes()
 
 
@@ -223,7 +223,7 @@ async def test_a_direct_call_leaves_no_server_and_no_workspace(tmp_path, ollama,
             assert not is_running(pid)
 
 
-def test_what_changed_comes_before_the_question() -> None:
+def test_what_changed_comes_before_the_question():
     event = ConfirmationRequired(
         tool_name="x__read",
         arguments={},
@@ -237,7 +237,6 @@ def test_what_changed_comes_before_the_question() -> None:
         notice="It has changed.",
     )
     question = _question_of(event, "This client")
-    assert question is not None
     assert question.text.startswith("It has changed.\n\nThis client wants to call")
 
 

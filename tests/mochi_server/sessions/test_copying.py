@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mochi_server.errors import StorageError
@@ -12,7 +10,7 @@ from mochi_server.sessions.copying import CopyOutcome, CopyReport, compare_sessi
 
 
 @pytest.fixture
-async def source(tmp_path: Path) -> JSONFileStorage:
+async def source(tmp_path):
     storage = JSONFileStorage(tmp_path / "source")
     for number in range(150):  # more than one batch
         await storage.write(f"s{number}", [b"%d" % number])
@@ -23,7 +21,7 @@ def counts(copied: CopyReport) -> dict[str, int]:
     return {outcome.value: count for outcome, count in copied.outcomes.items()}
 
 
-async def test_every_session_is_copied_with_its_bytes(source: JSONFileStorage):
+async def test_every_session_is_copied_with_its_bytes(source):
     target, steps = MemoryStorage(), []
     copied = await copy_sessions(source, target, advance=lambda *step: steps.append(step))
     assert counts(copied) == {"copied": 150}
@@ -33,7 +31,7 @@ async def test_every_session_is_copied_with_its_bytes(source: JSONFileStorage):
     assert (counts(compared), compared.problems) == ({"equal": 150}, {})
 
 
-async def test_a_copy_that_was_interrupted_goes_on(source: JSONFileStorage):
+async def test_a_copy_that_was_interrupted_goes_on(source):
     target = MemoryStorage()
 
     def interrupt(done: int, total: int) -> None:
@@ -44,7 +42,7 @@ async def test_a_copy_that_was_interrupted_goes_on(source: JSONFileStorage):
     assert counts(await copy_sessions(source, target)) == {"equal": 64, "copied": 86}
 
 
-async def test_what_differs_is_replaced_only_if_that_is_wanted(source: JSONFileStorage):
+async def test_what_differs_is_replaced_only_if_that_is_wanted(source):
     target = MemoryStorage()
     await copy_sessions(source, target)
     await source.write("s7", [b"changed"])
@@ -63,7 +61,7 @@ async def test_what_differs_is_replaced_only_if_that_is_wanted(source: JSONFileS
     assert (await compare_sessions(source, target)).problems == {}
 
 
-async def test_what_cannot_be_copied_is_named_and_hides_no_other(source: JSONFileStorage):
+async def test_what_cannot_be_copied_is_named_and_hides_no_other(source):
     (source.folder / "folder.json").mkdir()
     target = MemoryStorage()
     copied = await copy_sessions(source, target)
@@ -74,7 +72,7 @@ async def test_what_cannot_be_copied_is_named_and_hides_no_other(source: JSONFil
     assert compared.problems == {"folder": "not a plain file", "s3": "it is not there"}
 
 
-async def test_a_source_that_cannot_be_listed_is_an_error(tmp_path: Path):
+async def test_a_source_that_cannot_be_listed_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         await copy_sessions(JSONFileStorage(tmp_path / "file"), MemoryStorage())

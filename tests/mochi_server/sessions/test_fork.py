@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from pathlib import Path
 
 import anyio
 import pytest
@@ -42,7 +41,7 @@ async def with_attachment(
     return kept
 
 
-async def test_a_fork_whose_client_leaves_has_its_attachments(tmp_path: Path) -> None:
+async def test_a_fork_whose_client_leaves_has_its_attachments(tmp_path):
     storage, store = SlowStorage(), AttachmentStore(tmp_path)
     sessions = SessionManager(storage)
     storage.go_on.set()
@@ -61,9 +60,7 @@ async def test_a_fork_whose_client_leaves_has_its_attachments(tmp_path: Path) ->
     assert await store.read(fork_id, kept.attachment_id) == b"kept"
 
 
-async def test_a_fork_leaves_another_session_that_has_its_first_id_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_leaves_another_session_that_has_its_first_id_alone(tmp_path, monkeypatch):
     """Ids are the same after each start in test mode."""
     sessions, store = SessionManager(MemoryStorage()), AttachmentStore(tmp_path)
     source = await sessions.create("m", session_id="source")
@@ -78,9 +75,7 @@ async def test_a_fork_leaves_another_session_that_has_its_first_id_alone(
     assert await store.read(taken, other.attachment_id) == b"other"
 
 
-async def test_a_fork_whose_attachments_cannot_be_written_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_whose_attachments_cannot_be_written_is_not_there(tmp_path, monkeypatch):
     storage, store = MemoryStorage(), AttachmentStore(tmp_path)
     sessions = SessionManager(storage)
     sessions.on_deleted.append(store.remove)

@@ -31,7 +31,7 @@ from mochi_server.sessions import (
 
 
 @pytest.fixture(params=["json files", "memory"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> SessionManager:
+def manager(request, tmp_path):
     if request.param == "memory":
         return SessionManager(MemoryStorage())
     return SessionManager(sessions_dir=tmp_path / "sessions")
@@ -57,7 +57,7 @@ def test_a_manager_wants_one_place():
         SessionManager(MemoryStorage(), sessions_dir="x")
 
 
-async def test_a_new_session_is_stored_with_what_was_given(manager: SessionManager):
+async def test_a_new_session_is_stored_with_what_was_given(manager):
     made = await manager.create(
         "qwen3:14b",
         system_prompt="Be kind.",
@@ -73,7 +73,7 @@ async def test_a_new_session_is_stored_with_what_was_given(manager: SessionManag
     assert found.metadata.message_count == 1
 
 
-async def test_an_id_of_the_callers_own_is_taken_once(manager: SessionManager):
+async def test_an_id_of_the_callers_own_is_taken_once(manager):
     await manager.create("m", session_id="Mine_1")
     with pytest.raises(SessionExists):
         await manager.create("m", session_id="Mine_1")
@@ -81,7 +81,7 @@ async def test_an_id_of_the_callers_own_is_taken_once(manager: SessionManager):
         await manager.create("m", session_id="../mine")
 
 
-async def test_an_edit_is_saved_with_a_new_time(manager: SessionManager):
+async def test_an_edit_is_saved_with_a_new_time(manager):
     made = await manager.create("m")
     async with manager.edit(made.session_id) as session:
         session.append(UserMessage(content="Hi"))
@@ -93,7 +93,7 @@ async def test_an_edit_is_saved_with_a_new_time(manager: SessionManager):
     assert found.metadata.created_at == made.metadata.created_at
 
 
-async def test_an_edit_that_fails_or_changes_nothing_saves_nothing(manager: SessionManager):
+async def test_an_edit_that_fails_or_changes_nothing_saves_nothing(manager):
     made = await manager.create("m")
     before = await manager.storage.read(made.session_id)
 
@@ -110,7 +110,7 @@ async def test_an_edit_that_fails_or_changes_nothing_saves_nothing(manager: Sess
     assert len((await manager.get(made.session_id)).messages) == 0
 
 
-async def test_a_session_in_hand_does_not_change_with_what_others_do(manager: SessionManager):
+async def test_a_session_in_hand_does_not_change_with_what_others_do(manager):
     made = await manager.create("m")
     mine = await manager.get(made.session_id)
     mine.append(UserMessage(content="only in memory"))
@@ -119,7 +119,7 @@ async def test_a_session_in_hand_does_not_change_with_what_others_do(manager: Se
     assert (await manager.get(made.session_id)).metadata.tool_settings is None
 
 
-async def test_many_edits_at_once_lose_nothing(manager: SessionManager):
+async def test_many_edits_at_once_lose_nothing(manager):
     made = await manager.create("m")
 
     async def edit(number: int) -> None:
@@ -175,9 +175,7 @@ async def test_a_cancellation_during_the_save_takes_effect_after_it():
             session.append(UserMessage(content="next"))
 
 
-async def test_metadata_can_change_during_a_turn_and_messages_only_without_one(
-    manager: SessionManager,
-):
+async def test_metadata_can_change_during_a_turn_and_messages_only_without_one(manager):
     made = await manager.create("m")
     async with manager.claim(made.session_id):
         async with manager.edit(made.session_id) as session:
@@ -194,7 +192,7 @@ async def test_metadata_can_change_during_a_turn_and_messages_only_without_one(
     assert len(found.messages) == 1
 
 
-async def test_a_deleted_session_is_nowhere(manager: SessionManager):
+async def test_a_deleted_session_is_nowhere(manager):
     made = await manager.create("m")
     assert await ids(manager) == [made.session_id]
     await manager.delete(made.session_id)
@@ -208,9 +206,7 @@ async def test_a_deleted_session_is_nowhere(manager: SessionManager):
                 pytest.fail("edited what is not there")
 
 
-async def test_what_belonged_to_a_deleted_session_goes_before_its_id_is_used_again(
-    manager: SessionManager,
-):
+async def test_what_belonged_to_a_deleted_session_goes_before_its_id_is_used_again(manager):
     reached, go_on = asyncio.Event(), asyncio.Event()
     removed: list[str] = []
 
@@ -239,7 +235,7 @@ async def test_what_belonged_to_a_deleted_session_goes_before_its_id_is_used_aga
         pass
 
 
-async def test_whether_a_session_is_there_is_told_without_reading_it(tmp_path: Path):
+async def test_whether_a_session_is_there_is_told_without_reading_it(tmp_path):
     (tmp_path / "odd.json").write_text("no session")
     manager = SessionManager(sessions_dir=tmp_path)
     await manager.check_exists("odd")
@@ -248,7 +244,7 @@ async def test_whether_a_session_is_there_is_told_without_reading_it(tmp_path: P
             await manager.check_exists(session_id)
 
 
-async def test_a_list_shows_the_documented_keys(manager: SessionManager):
+async def test_a_list_shows_the_documented_keys(manager):
     made = await manager.create("qwen3:14b", system_prompt="Be kind.")
     async with manager.edit(made.session_id) as session:
         session.append(UserMessage(content="Hi\u2028there"), AssistantMessage(content="Hello"))
@@ -270,7 +266,7 @@ async def test_a_list_shows_the_documented_keys(manager: SessionManager):
     assert json.loads(await manager.list_json()) == {"sessions": [entry], "problems": []}
 
 
-async def test_the_session_changed_last_comes_first(manager: SessionManager):
+async def test_the_session_changed_last_comes_first(manager):
     for name in ("a", "b", "c"):
         await manager.create("m", session_id=name)
     assert await ids(manager) == ["c", "b", "a"]
@@ -279,7 +275,7 @@ async def test_the_session_changed_last_comes_first(manager: SessionManager):
     assert await ids(manager) == ["a", "c", "b"]
 
 
-async def test_lists_are_sorted_by_instant_not_by_text(tmp_path: Path):
+async def test_lists_are_sorted_by_instant_not_by_text(tmp_path):
     put(tmp_path, "first", "2026-03-01T12:00:00+05:00")
     put(tmp_path, "third", "2026-03-01T09:00:00.000000Z")
     put(tmp_path, "second", "2026-03-01T06:00:00-02:00")
@@ -289,7 +285,7 @@ async def test_lists_are_sorted_by_instant_not_by_text(tmp_path: Path):
     assert await ids(SessionManager(sessions_dir=tmp_path)) == expected
 
 
-async def test_pages_follow_each_other_while_sessions_are_added(manager: SessionManager):
+async def test_pages_follow_each_other_while_sessions_are_added(manager):
     for number in range(7):
         await manager.create("m", session_id=f"s{number}")
     page = await manager.list(limit=3)
@@ -306,18 +302,18 @@ async def test_pages_follow_each_other_while_sessions_are_added(manager: Session
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "%%%", "é", "bm9wZQ", "=" * 9])
-async def test_a_foreign_cursor_is_an_invalid_request(manager: SessionManager, cursor: str):
+async def test_a_foreign_cursor_is_an_invalid_request(manager, cursor):
     with pytest.raises(InvalidRequest):
         await manager.list(cursor=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_below_one_is_an_invalid_request(manager: SessionManager, limit: int):
+async def test_a_limit_below_one_is_an_invalid_request(manager, limit):
     with pytest.raises(InvalidRequest):
         await manager.list_json(limit=limit)
 
 
-async def test_a_change_of_another_process_is_seen_at_once(tmp_path: Path):
+async def test_a_change_of_another_process_is_seen_at_once(tmp_path):
     mine, other = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
     assert await ids(mine) == ["one"]
@@ -334,7 +330,7 @@ async def test_a_change_of_another_process_is_seen_at_once(tmp_path: Path):
     assert await ids(mine) == ["one"]
 
 
-async def test_what_an_editor_changes_in_place_is_read_anew(tmp_path: Path):
+async def test_what_an_editor_changes_in_place_is_read_anew(tmp_path):
     manager = SessionManager(sessions_dir=tmp_path, sweep_seconds=0)
     await manager.create("m", session_id="one")
     await manager.list()
@@ -347,7 +343,7 @@ async def test_what_an_editor_changes_in_place_is_read_anew(tmp_path: Path):
     assert (listed.entries, [each["session_id"] for each in listed.problems]) == ([], ["one"])
 
 
-async def test_between_two_sweeps_no_session_is_looked_at(tmp_path: Path):
+async def test_between_two_sweeps_no_session_is_looked_at(tmp_path):
     class Counting(JSONFileStorage):
         sweeps = 0
 
@@ -367,7 +363,7 @@ async def test_between_two_sweeps_no_session_is_looked_at(tmp_path: Path):
     assert storage.sweeps == 1
 
 
-async def test_a_long_first_message_and_a_long_head_are_listed(tmp_path: Path):
+async def test_a_long_first_message_and_a_long_head_are_listed(tmp_path):
     manager = SessionManager(sessions_dir=tmp_path)
     await manager.create("m", system_prompt="s" * 40_000, session_id="one")
     await manager.create("m", session_id="two")
@@ -401,7 +397,7 @@ async def test_what_the_storage_cannot_read_is_a_problem_until_it_can():
     assert await ids(manager) == ["one"]
 
 
-async def test_lists_during_many_saves_are_whole_and_end_right(tmp_path: Path):
+async def test_lists_during_many_saves_are_whole_and_end_right(tmp_path):
     manager = SessionManager(sessions_dir=tmp_path, sweep_seconds=0)
     names = [f"s{number}" for number in range(8)]
     for name in names:
@@ -423,7 +419,7 @@ async def test_lists_during_many_saves_are_whole_and_end_right(tmp_path: Path):
     assert [entry["message_count"] for entry in (await manager.list()).entries] == [10] * 8
 
 
-async def test_a_small_cache_only_costs_reading(tmp_path: Path):
+async def test_a_small_cache_only_costs_reading(tmp_path):
     manager = SessionManager(sessions_dir=tmp_path, cache_bytes=900)
     for name in ("a", "b", "c"):
         await manager.create("m", session_id=name)
@@ -432,7 +428,7 @@ async def test_a_small_cache_only_costs_reading(tmp_path: Path):
     assert [(await manager.get(name)).messages[0].text[:1] for name in "abc"] == ["a", "b", "c"]
 
 
-def test_a_manager_serves_one_event_loop_after_another(tmp_path: Path):
+def test_a_manager_serves_one_event_loop_after_another(tmp_path):
     manager = SessionManager(sessions_dir=tmp_path)
 
     async def use() -> int:
@@ -484,7 +480,7 @@ async def test_a_storage_without_generations_is_looked_through_for_each_list():
     assert (await manager.list()).entries[0]["message_count"] == 1
 
 
-async def test_long_files_of_any_layout_are_listed_and_read(tmp_path: Path):
+async def test_long_files_of_any_layout_are_listed_and_read(tmp_path):
     put(tmp_path, "pretty", "2026-01-01T00:00:00Z")
     path = tmp_path / "pretty.json"
     content = json.loads(path.read_bytes())
@@ -513,7 +509,6 @@ async def test_a_session_is_created_complete_in_one_write():
             return await super().write(session_id, parts)
 
     def prepare(session: ChatSession) -> None:
-        assert session.metadata.model_extra is not None
         session.metadata.model_extra["agent_name"] = "writer"
         session.append(UserMessage(content="Begin"))
 
@@ -530,7 +525,7 @@ async def test_a_session_is_created_complete_in_one_write():
     assert (await manager.list()).entries[0]["preview"] == "Begin"
 
 
-async def test_an_update_is_made_again_on_what_another_process_has_stored(tmp_path: Path):
+async def test_an_update_is_made_again_on_what_another_process_has_stored(tmp_path):
     """The second manager stands for another process: nothing of either change is lost."""
     mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
@@ -543,7 +538,7 @@ async def test_an_update_is_made_again_on_what_another_process_has_stored(tmp_pa
     assert found == [f"{name} {number}" for number in range(3) for name in ("mine", "yours")]
 
 
-async def test_an_update_waits_for_an_edit_of_another_process(tmp_path: Path):
+async def test_an_update_waits_for_an_edit_of_another_process(tmp_path):
     mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
     await yours.get("one")
@@ -558,7 +553,7 @@ async def test_an_update_waits_for_an_edit_of_another_process(tmp_path: Path):
     assert found == ["first", "second"]
 
 
-async def test_an_update_that_fails_on_an_old_copy_is_judged_by_the_new_one(tmp_path: Path):
+async def test_an_update_that_fails_on_an_old_copy_is_judged_by_the_new_one(tmp_path):
     mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
     async with yours.edit("one") as session:

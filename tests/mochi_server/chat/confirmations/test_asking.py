@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -24,7 +23,6 @@ from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.types import ToolSettings
 from tests.support.confirmations import NO, YES, Clock, asking_in_memory, make_confirmation
-from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import MODEL, kinds, read_all
 
 TOOLS = '''
@@ -45,7 +43,7 @@ class UnreachableStore(MemoryConfirmationStore):
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Runtime]:
+async def runtime(tmp_path, ollama):
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
     settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url)
@@ -56,9 +54,8 @@ async def runtime(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Runtime]:
 
 
 async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_question(
-    runtime: Runtime, ollama: FakeOllama
-) -> None:
-    """The stream announces the call before its result; the reply in one piece has it too."""
+    runtime, ollama
+):
     session = await runtime.sessions.create(MODEL, tool_settings=ToolSettings(tools=["add"]))
     for _ in range(2):
         ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 1, "b": 2}}])
@@ -75,8 +72,7 @@ async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_ques
     assert entry["arguments"] == {"a": 1, "b": 2}
 
 
-def test_a_confirmation_can_be_shown_as_json() -> None:
-    """The agent's name is there only for agents; nothing in the arguments is hidden."""
+def test_a_confirmation_can_be_shown_as_json():
     payload = make_confirmation(arguments={"path": "a\u202eb"}).payload()
     assert "agent_name" not in payload
     assert (payload["run_id"], payload["expires_at"]) == ("run_1", None)
@@ -95,7 +91,7 @@ def a_call(number: int = 0) -> AskedCall:
     return AskedCall(call, number, {"a": number}, "directory")
 
 
-async def test_a_confirmation_is_stored_with_its_run_before_it_is_announced() -> None:
+async def test_a_confirmation_is_stored_with_its_run_before_it_is_announced():
     asking = asking_in_memory()
     steps = asking.ask(a_call(), position=1, total=1)
     required = await first(steps)
@@ -106,7 +102,7 @@ async def test_a_confirmation_is_stored_with_its_run_before_it_is_announced() ->
     assert await asking.store.of_run("run_1") == []
 
 
-async def test_no_limit_is_no_end() -> None:
+async def test_no_limit_is_no_end():
     asking = replace(asking_in_memory(), timeout=0)
     steps = asking.ask(a_call(), position=1, total=1)
     assert (await first(steps)).timeout_seconds == 0
@@ -115,7 +111,7 @@ async def test_no_limit_is_no_end() -> None:
     await steps.aclose()
 
 
-async def test_what_was_decided_stays_until_it_is_settled_and_says_what_ran() -> None:
+async def test_what_was_decided_stays_until_it_is_settled_and_says_what_ran():
     asking = asking_in_memory()
     steps = asking.ask(a_call(), position=1, total=1)
     required = await first(steps)
@@ -133,7 +129,7 @@ async def test_what_was_decided_stays_until_it_is_settled_and_says_what_ran() ->
     await asking.close()
 
 
-async def test_what_an_earlier_process_asked_is_not_asked_again() -> None:
+async def test_what_an_earlier_process_asked_is_not_asked_again():
     """One is decided already, of the other readers know: neither is announced."""
     before = asking_in_memory()
     names = []
@@ -158,7 +154,7 @@ async def test_what_an_earlier_process_asked_is_not_asked_again() -> None:
     await steps.aclose()
 
 
-async def test_the_end_of_a_run_settles_all_that_it_left() -> None:
+async def test_the_end_of_a_run_settles_all_that_it_left():
     asking = asking_in_memory()
     for number in range(2):
         steps = asking.ask(a_call(number), position=1, total=2)
@@ -171,7 +167,7 @@ async def test_the_end_of_a_run_settles_all_that_it_left() -> None:
     assert sorted(approved) == [False, True]
 
 
-async def test_a_confirmation_whose_file_somebody_removes_is_stored_again(tmp_path: Path) -> None:
+async def test_a_confirmation_whose_file_somebody_removes_is_stored_again(tmp_path):
     store = FileConfirmationStore(tmp_path / "confirmations")
     asking = replace(asking_in_memory(), store=store)
     steps = asking.ask(a_call(), position=1, total=1)
@@ -210,7 +206,7 @@ class FailingStore(MemoryConfirmationStore):
             raise ConfirmationUnavailable(reason="away")
 
 
-async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_away() -> None:
+async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_away():
     """Also one for which nobody had begun to wait when the store went away."""
     store = FailingStore(Clock())
     asking = replace(asking_in_memory(), store=store)
@@ -231,7 +227,7 @@ async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_a
     await steps.aclose()
 
 
-async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is_over() -> None:
+async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is_over():
     clock = Clock()
     store = FailingStore(clock)
     asking = replace(asking_in_memory(), store=store)
@@ -248,9 +244,7 @@ async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is
     await steps.aclose()
 
 
-async def test_a_history_that_cannot_be_written_does_not_keep_the_call(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_history_that_cannot_be_written_does_not_keep_the_call(caplog, monkeypatch):
     asking = asking_in_memory()
     steps = asking.ask(a_call(), position=1, total=1)
     await asking.store.decide((await first(steps)).confirmation_id, YES)

@@ -33,7 +33,7 @@ def shown(text: str) -> str:
         "ελληνικά",
     ],
 )
-def test_what_is_plain_stays_as_it_is(text: str):
+def test_what_is_plain_stays_as_it_is(text):
     expected = text.replace("–", r"\u2013")  # it looks like a hyphen
     assert shown(text) == expected
 
@@ -62,7 +62,7 @@ def test_what_is_plain_stays_as_it_is(text: str):
         (r"\u202e", r"\\u202e"),
     ],
 )
-def test_what_misleads_is_written_as_escape(text: str, expected: str):
+def test_what_misleads_is_written_as_escape(text, expected):
     assert shown(text) == expected
 
 
@@ -78,7 +78,7 @@ def test_names_of_arguments_are_shown_as_well():
 
 def test_numbers_are_exact():
     arguments = {"big": 2**80, "small": -0.5, "none": None, "not": math.inf}
-    assert json.loads(shown_arguments(arguments)) == arguments  # type: ignore[arg-type]
+    assert json.loads(shown_arguments(arguments)) == arguments
 
 
 values = st.recursive(

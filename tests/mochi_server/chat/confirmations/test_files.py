@@ -56,8 +56,6 @@ def decider(folder: Path, name: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -69,23 +67,21 @@ def decider(folder: Path, name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
 
 
 def answer(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "data" / "confirmations"
 
 
 @pytest.fixture
-def store(folder: Path) -> FileConfirmationStore:
+def store(folder):
     return FileConfirmationStore(folder)
 
 
@@ -100,7 +96,6 @@ async def test_of_two_processes_that_decide_at_once_one_wins(folder, store):
             outcomes = [await asyncio.to_thread(answer, process) for process in (first, second)]
             assert sorted(outcomes) == ["lost", "won"]
             decision = await store.decision(each.confirmation_id)
-            assert decision is not None
             assert decision.reason == ("first" if outcomes[0] == "won" else "second")
     assert await store.pending() == []
 
@@ -117,7 +112,6 @@ async def test_a_process_that_is_killed_leaves_each_pending_or_decided(folder, s
                 tell(process, each)
             await anyio.sleep(random.uniform(0, 0.15))  # the random instant
             process.kill()
-            assert process.stdout is not None
             reported = process.stdout.read().split()
         decided.update(ids[start : start + len(reported)])
     pending = [each.confirmation_id for each in await FileConfirmationStore(folder).pending()]
@@ -139,7 +133,6 @@ async def test_a_waiter_notices_a_decision_of_another_process(folder, store):
             with anyio.fail_after(30):
                 change = await anext(changes)
     assert change.kind == "decided"
-    assert change.decision is not None
     assert change.decision.reason == "other"
     await store.aclose()
 
@@ -151,7 +144,6 @@ async def test_what_is_stored_outlives_the_store(folder, store):
     again = FileConfirmationStore(folder)
     assert await again.pending() == [asked]
     decision = await again.decision(decided.confirmation_id)
-    assert decision is not None
     assert decision.reason == "not today"
     assert folder.stat().st_mode & 0o077 == 0
     assert (folder / f"{asked.confirmation_id}.json").stat().st_mode & 0o077 == 0
@@ -163,7 +155,6 @@ async def test_a_folder_that_is_deleted_ends_the_waiting(folder, store):
         await asyncio.to_thread(shutil.rmtree, folder)
         with anyio.fail_after(30):
             change = await anext(changes)
-    assert change.decision is not None
     assert not change.decision.approved
     assert change.decision.code == "CONFIRMATION_UNAVAILABLE"
     assert await store.pending() == []
@@ -267,7 +258,6 @@ async def test_a_decision_that_cannot_be_read_is_a_denial_once_nobody_writes_it(
     assert await store.pending() == [asked]
     os.utime(path, (time.time() - 60,) * 2)
     decision = await store.decision(asked.confirmation_id)
-    assert decision is not None
     assert not decision.approved
     assert await store.pending() == []
 
@@ -277,7 +267,6 @@ async def test_a_decision_that_comes_after_the_consumption_does_not_count(folder
     await store.put(asked := make_confirmation())
     other = FileConfirmationStore(folder)
     stored = await store._find(asked.confirmation_id)
-    assert stored is not None
     await other.decide(asked.confirmation_id, NO)
     await other.consume(asked.confirmation_id)
     assert not await store._settle(stored.confirmation, YES)
@@ -307,7 +296,7 @@ async def test_a_decision_counts_also_if_it_is_followed_before_its_decider_knows
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-async def test_a_decision_that_is_no_file_hides_no_other_and_is_a_denial(folder, store, kind: str):
+async def test_a_decision_that_is_no_file_hides_no_other_and_is_a_denial(folder, store, kind):
     bad, other, late = (make_confirmation(minutes=minutes) for minutes in range(3))
     await store.put(bad)
     await store.put(other)
@@ -323,7 +312,6 @@ async def test_a_decision_that_is_no_file_hides_no_other_and_is_a_denial(folder,
     os.utime(path, (time.time() - 600,) * 2, follow_symlinks=False)
     assert await store.pending() == [late]
     decision = await store.decision(bad.confirmation_id)
-    assert decision is not None
     assert not decision.approved
 
 
@@ -406,6 +394,6 @@ async def test_several_write_the_history_at_once(folder, monkeypatch):
     ("seconds", "rest", "steady"),
     [(0.05, 1, False), (0.2, 1, True), (0.2, 0, False), (3, 0, True), (-10, 1, False)],
 )
-def test_a_time_tells_once_the_clock_has_moved_on(seconds: float, rest: int, steady: bool):
+def test_a_time_tells_once_the_clock_has_moved_on(seconds, rest, steady):
     changed = time.time_ns() - int(seconds * 1e9)
     assert is_steady(changed - changed % 1_000_000 + rest) == steady

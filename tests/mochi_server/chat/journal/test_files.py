@@ -14,7 +14,6 @@ import pytest
 from mochi_server.chat.journal.base import RunWriter
 from mochi_server.chat.journal.files import FileRunJournal
 from mochi_server.chat.journal.index import SETTLE_SECONDS
-from mochi_server.chat.journal.records import RunHead
 from tests.support.chance import moments
 from tests.support.runs import (
     Follower,
@@ -64,8 +63,7 @@ async def park(journal: FileRunJournal, run_id: str = "run_1") -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_killed_process_leaves_every_line_that_was_flushed(tmp_path: Path):
-    """Killed at random instants, with rotation and without; its runs are taken and ended."""
+async def test_a_killed_process_leaves_every_line_that_was_flushed(tmp_path):
     for number, moment in enumerate(moments(random.Random(14), KILLS, 0.2)):
         await _write_and_kill(tmp_path / str(number), moment, 4000 if number % 2 else 10**9)
 
@@ -92,7 +90,6 @@ async def _write_and_kill(folder: Path, moment: float, segment_bytes: int) -> No
         assert len(events) >= flushed
         assert events == numbered(*range(1, len(events) + 1))
         writer = await journal.take(run_id)
-        assert writer is not None
         writer.add(len(events) + 1, deltas(len(events) + 1))
         await finish(journal, writer, "interrupted")
     await follower.poll()
@@ -102,13 +99,13 @@ async def _write_and_kill(folder: Path, moment: float, segment_bytes: int) -> No
     assert ends == dict.fromkeys(runs, "interrupted")
 
 
-async def test_of_eight_processes_one_takes_a_run_of_a_dead_one(tmp_path: Path):
+async def test_of_eight_processes_one_takes_a_run_of_a_dead_one(tmp_path):
     async with process("write", tmp_path, 1, 10**9) as child:
         assert await answer(child) == "3"
     await _take_by_eight(tmp_path, "run_0")
 
 
-async def test_of_eight_processes_one_takes_a_parked_run(tmp_path: Path):
+async def test_of_eight_processes_one_takes_a_parked_run(tmp_path):
     journal = FileRunJournal(tmp_path)
     await park(journal)
     await _take_by_eight(tmp_path, "run_1")
@@ -141,7 +138,7 @@ async def answer_only(child: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize("torn", [b"th", b"much longer than what follows" * 9])
-async def test_part_of_a_line_is_not_read_and_not_continued(tmp_path: Path, torn: bytes):
+async def test_part_of_a_line_is_not_read_and_not_continued(tmp_path, torn):
     journal, other = FileRunJournal(tmp_path), FileRunJournal(tmp_path)
     await park(journal)
     writer = await journal.take("run_1")
@@ -158,7 +155,7 @@ async def test_part_of_a_line_is_not_read_and_not_continued(tmp_path: Path, torn
     await finish(other, taken)
 
 
-async def test_lines_that_are_none_hide_no_others(tmp_path: Path):
+async def test_lines_that_are_none_hide_no_others(tmp_path):
     journal = FileRunJournal(tmp_path)
     writer = journal.begin(head())
     await write(journal, writer, 1)
@@ -176,7 +173,7 @@ async def test_lines_that_are_none_hide_no_others(tmp_path: Path):
     assert [run.run_id for run in await other.runs()] == ["run_1"]
 
 
-async def test_a_text_that_looks_like_a_line_begins_no_run(tmp_path: Path):
+async def test_a_text_that_looks_like_a_line_begins_no_run(tmp_path):
     journal = FileRunJournal(tmp_path)
     writer = journal.begin(head())
     writer.note("result", text='run_2 {"run":{}}\nrun_1 {"note":"end"}\nrun_1 {', other="run_1 {")
@@ -188,7 +185,7 @@ async def test_a_text_that_looks_like_a_line_begins_no_run(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [10, 1400, 1501, 3000])
-async def test_a_full_disk_loses_nothing_once_it_has_room(tmp_path: Path, size: int):
+async def test_a_full_disk_loses_nothing_once_it_has_room(tmp_path, size):
     """Lines that another process may have read already stay where they are."""
     other = FileRunJournal(tmp_path)
     followers = [Follower(other, f"run_{number}") for number in range(5)]
@@ -206,9 +203,7 @@ async def test_a_full_disk_loses_nothing_once_it_has_room(tmp_path: Path, size: 
             assert follower.notes == ["end"]
 
 
-async def test_a_folder_that_cannot_be_made_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_a_folder_that_cannot_be_made_is_tried_again(tmp_path, caplog):
     folder = tmp_path / "runs"
     folder.write_bytes(b"in the way")
     journal = FileRunJournal(folder)
@@ -229,8 +224,7 @@ async def test_a_folder_that_cannot_be_made_is_tried_again(
 # Files that come and go
 
 
-async def test_a_follower_reads_on_in_the_next_file_and_in_the_own_one(tmp_path: Path):
-    """A run that goes on over many files, dies, is taken, and goes on in its own file."""
+async def test_a_follower_reads_on_in_the_next_file_and_in_the_own_one(tmp_path):
     journal, other = FileRunJournal(tmp_path, segment_bytes=300), FileRunJournal(tmp_path)
     noise, writer = journal.begin(head("noise")), journal.begin(head())
     fast, slow = Follower(other), Follower(FileRunJournal(tmp_path))
@@ -262,7 +256,7 @@ async def test_a_follower_reads_on_in_the_next_file_and_in_the_own_one(tmp_path:
         assert not follower.is_held
 
 
-async def test_a_follower_reads_while_the_owner_rotates_and_another_takes(tmp_path: Path):
+async def test_a_follower_reads_while_the_owner_rotates_and_another_takes(tmp_path):
     """The same with real concurrency: reads run in threads."""
     for turn in range(10):
         folder = tmp_path / str(turn)
@@ -287,7 +281,7 @@ async def test_a_follower_reads_while_the_owner_rotates_and_another_takes(tmp_pa
         await journal.aclose()
 
 
-async def test_files_change_with_time(tmp_path: Path):
+async def test_files_change_with_time(tmp_path):
     journal = FileRunJournal(tmp_path, segment_seconds=0.05)
     writer = journal.begin(head())
     await write(journal, writer, 1)
@@ -299,7 +293,7 @@ async def test_files_change_with_time(tmp_path: Path):
     await journal.aclose()
 
 
-async def test_files_are_removed_when_all_of_their_runs_have_ended_long_ago(tmp_path: Path):
+async def test_files_are_removed_when_all_of_their_runs_have_ended_long_ago(tmp_path):
     journal, other = FileRunJournal(tmp_path, segment_bytes=1), FileRunJournal(tmp_path)
     long = journal.begin(head("long"))
     await write(journal, long, 1)
@@ -327,7 +321,7 @@ async def test_files_are_removed_when_all_of_their_runs_have_ended_long_ago(tmp_
     await journal.aclose()
 
 
-async def test_a_parked_run_keeps_no_file_that_came_later(tmp_path: Path):
+async def test_a_parked_run_keeps_no_file_that_came_later(tmp_path):
     journal = FileRunJournal(tmp_path, segment_bytes=1)
     await park(journal)
     for number in range(5):
@@ -341,7 +335,7 @@ async def test_a_parked_run_keeps_no_file_that_came_later(tmp_path: Path):
     await journal.aclose()
 
 
-async def test_a_run_that_ended_in_its_own_file_does_not_live_again(tmp_path: Path):
+async def test_a_run_that_ended_in_its_own_file_does_not_live_again(tmp_path):
     """Its first file stays for the sake of another run, and does not know of the end."""
     journal, other = FileRunJournal(tmp_path), FileRunJournal(tmp_path)
     stays = journal.begin(head("stays"))
@@ -363,7 +357,7 @@ async def test_a_run_that_ended_in_its_own_file_does_not_live_again(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_a_crash_left_of_an_own_file_is_not_used(tmp_path: Path):
+async def test_what_a_crash_left_of_an_own_file_is_not_used(tmp_path):
     journal = FileRunJournal(tmp_path)
     await park(journal)
     (tmp_path / "run_1.tmp").write_bytes(b'run_1 [1,["1 "]]\n' * 100)
@@ -375,7 +369,7 @@ async def test_what_a_crash_left_of_an_own_file_is_not_used(tmp_path: Path):
     await journal.aclose()
 
 
-async def test_what_a_crash_left_is_removed(tmp_path: Path):
+async def test_what_a_crash_left_is_removed(tmp_path):
     journal = FileRunJournal(tmp_path)
     await write(journal, journal.begin(head()))
     for name in ("abc.lock", "abc.000001.tmp", "run_9.tmp", "abc.000002.jsonl"):
@@ -390,7 +384,7 @@ async def test_what_a_crash_left_is_removed(tmp_path: Path):
     await journal.aclose()
 
 
-async def test_a_folder_that_was_deleted_is_made_again(tmp_path: Path):
+async def test_a_folder_that_was_deleted_is_made_again(tmp_path):
     folder = tmp_path / "runs"
     journal, other = FileRunJournal(folder), FileRunJournal(folder)
     old = journal.begin(head("old"))
@@ -414,9 +408,7 @@ async def test_a_folder_that_was_deleted_is_made_again(tmp_path: Path):
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 10**9])
-async def test_a_poll_of_a_silent_run_does_not_look_into_the_folder(
-    tmp_path: Path, segment_bytes: int
-):
+async def test_a_poll_of_a_silent_run_does_not_look_into_the_folder(tmp_path, segment_bytes):
     """And yet sees what is written, parked, taken and killed afterwards."""
     journal = FileRunJournal(tmp_path, segment_bytes=segment_bytes)
     other = FileRunJournal(tmp_path)
@@ -451,7 +443,7 @@ async def test_a_poll_of_a_silent_run_does_not_look_into_the_folder(
     assert not follower.is_held
 
 
-async def test_a_poll_sees_the_next_file_that_another_call_has_found(tmp_path: Path):
+async def test_a_poll_sees_the_next_file_that_another_call_has_found(tmp_path):
     journal, other = FileRunJournal(tmp_path, segment_bytes=1), FileRunJournal(tmp_path)
     writer = journal.begin(head())
     await write(journal, writer, 1)
@@ -468,7 +460,7 @@ async def test_a_poll_sees_the_next_file_that_another_call_has_found(tmp_path: P
     await journal.aclose()
 
 
-async def test_a_cancelled_take_lets_the_run_go(tmp_path: Path):
+async def test_a_cancelled_take_lets_the_run_go(tmp_path):
     journal = FileRunJournal(tmp_path)
     await park(journal)
     for _ in range(20):
@@ -480,15 +472,4 @@ async def test_a_cancelled_take_lets_the_run_go(tmp_path: Path):
         if not isinstance(outcome, asyncio.CancelledError):
             await journal.close(outcome)
     assert await journal.take("run_1") is not None
-    await journal.aclose()
-
-
-async def test_heads_of_one_run_are_whole(tmp_path: Path):
-    journal = FileRunJournal(tmp_path)
-    whole = RunHead(
-        run_id="r", session_id="s", number=2, model="m", started_at="t", selected=["x"], think="low"
-    )
-    journal.begin(whole)
-    await journal.flush()
-    assert (await lines_of(FileRunJournal(tmp_path), "r"))[0] == whole
     await journal.aclose()

@@ -17,12 +17,12 @@ from mochi_server.chat.journal.records import (
     encode_note,
 )
 from mochi_server.protocol import events as protocol
-from mochi_server.protocol.events import ContentDelta, Event, ToolCallStarted
+from mochi_server.protocol.events import ContentDelta, ToolCallStarted
 from tests.support.runs import EVENTS, events_of, head
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=40), st.integers(1, RUN_STRIDE * 1000))
-def test_events_are_read_from_any_number_on(events: list[Event], first: int):
+def test_events_are_read_from_any_number_on(events, first):
     line = decode(encode_events(first, events))
 
     numbered = list(enumerate(events, first))
@@ -109,11 +109,11 @@ def test_arguments_may_be_as_deep_as_a_session_allows():
 @pytest.mark.parametrize(
     "line", [b"", b"[", b"[]", b"{}", b"3", b'"run"', b'{"run":{}}', b'{"run":3}', b"\xff", b"null"]
 )
-def test_what_is_no_line_is_none(line: bytes):
+def test_what_is_no_line_is_none(line):
     assert decode(line) is None
 
 
-def test_whole_numbers_stay_exact() -> None:
+def test_whole_numbers_stay_exact():
     arguments = {"long": 10**20, "text": "1" * 30}
     event = ToolCallStarted(tool_name="t", arguments=arguments, call_index=0, tool_call_id="c")
     line = decode(encode_events(1, [event]))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
@@ -51,7 +49,7 @@ def begin_run(session: ChatSession) -> None:
 
 
 @pytest_asyncio.fixture
-async def survivor(tmp_path: Path) -> AsyncIterator[Survivor]:
+async def survivor(tmp_path):
     sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
     session_id = (await sessions.create("model", prepare=begin_run)).session_id
     agent_id = (await agents.create("model", prepare=begin_run)).session_id
@@ -65,7 +63,7 @@ async def survivor(tmp_path: Path) -> AsyncIterator[Survivor]:
     await journal.aclose()
 
 
-async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor: Survivor) -> None:
+async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor):
     """Whoever uses the agent's session changes nothing in it before the run has ended."""
     async with survivor.agents.claim(survivor.agent_id):
         assert await survivor.recovery.recover("run_1")
@@ -74,23 +72,22 @@ async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor:
     assert not await survivor.recovery.recover("run_1")
 
 
-async def test_two_who_list_runs_at_once_both_see_that_one_has_died(survivor: Survivor) -> None:
+async def test_two_who_list_runs_at_once_both_see_that_one_has_died(survivor):
     runs = RunRegistry(survivor.journal, survivor.recovery)
     lists = await asyncio.gather(*(runs.all_runs() for _ in range(5)))
     assert [[run.state for run in each] for each in lists] == [["interrupted"]] * 5
 
 
-async def test_what_was_void_is_not_stored(survivor: Survivor, tmp_path: Path) -> None:
+async def test_what_was_void_is_not_stored(survivor, tmp_path):
     """The process has died while the model repaired its reply."""
     writer = await survivor.journal.take("run_1")
-    assert writer is not None
     writer.add(3, [ReplyRetry(problem="it is not JSON"), ContentDelta("{")])
     await survivor.journal.close(writer)
     assert await survivor.recovery.recover("run_1")
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("{", True)]
 
 
-async def test_a_session_that_does_not_know_the_run_gets_nothing_of_it(survivor: Survivor) -> None:
+async def test_a_session_that_does_not_know_the_run_gets_nothing_of_it(survivor):
     """It was restored from a backup, or is another one with the same id."""
     await survivor.sessions.delete(survivor.session_id)
     await survivor.sessions.create("model", session_id=survivor.session_id)
@@ -98,7 +95,7 @@ async def test_a_session_that_does_not_know_the_run_gets_nothing_of_it(survivor:
     assert await survivor.stored(survivor.sessions, survivor.session_id) == []
 
 
-async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: Path) -> None:
+async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path):
     """A reader that has nothing of it yet gets it whole."""
     sessions = SessionManager(MemoryStorage())
     session_id = (await sessions.create("model")).session_id
@@ -115,7 +112,7 @@ async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: 
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_what_was_asked_is_announced_once(tmp_path: Path, announced: bool) -> None:
+async def test_what_was_asked_is_announced_once(tmp_path, announced):
     """The process has died between storing a confirmation and telling of it, or just after."""
     sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
     session_id = (await sessions.create("model")).session_id
@@ -140,9 +137,7 @@ async def test_what_was_asked_is_announced_once(tmp_path: Path, announced: bool)
     await journal.aclose()
 
 
-async def test_the_next_message_waits_while_somebody_ends_the_run(
-    survivor: Survivor, tmp_path: Path
-) -> None:
+async def test_the_next_message_waits_while_somebody_ends_the_run(survivor, tmp_path):
     other = FileRunJournal(tmp_path)
     taken = await other.take("run_1")
     assert isinstance(taken, RunWriter)
@@ -156,7 +151,7 @@ async def test_the_next_message_waits_while_somebody_ends_the_run(
     await other.aclose()
 
 
-async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor: Survivor) -> None:
+async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor):
     """Whoever opens the next turn has the session, and ends the run itself if nobody else does."""
     runs = RunRegistry(survivor.journal, survivor.recovery)
     async with survivor.sessions.claim(survivor.session_id):
@@ -166,9 +161,7 @@ async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor: Survi
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
 
 
-async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(
-    survivor: Survivor,
-) -> None:
+async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(survivor):
     """The journal could not be written when the process stored it."""
     stored = AssistantMessage(content="1 2 3 ", model="model")
     await survivor.sessions.update(survivor.session_id, lambda session: session.append(stored))
@@ -176,7 +169,7 @@ async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 3 ", None)]
 
 
-async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor: Survivor) -> None:
+async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor):
     def begin(session: ChatSession) -> None:
         session.metadata.begin_run("run_2")
         session.append(UserMessage(content="Next"))

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
+import anyio
 import pytest
 
+from mochi_server import runtime as runtimes
 from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.chat.journal.base import RunJournal
 from mochi_server.chat.journal.memory import MemoryRunJournal
+from mochi_server.chat.journal.redis import RedisRunJournal
+from mochi_server.chat.journal.redis_signals import RedisRunSignals
+from mochi_server.chat.journal.signals import RunSignals
 from mochi_server.chat.runs import registry as registries
 from mochi_server.chat.runs.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
+from mochi_server.config import MochiServerSettings
 from mochi_server.core.aio import run_to_completion
-from mochi_server.errors import InternalError, ShuttingDown
+from mochi_server.errors import InternalError, ShuttingDown, StorageError
 from mochi_server.protocol.events import ContentDelta, Done, Event
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
+from mochi_server.sessions.storage.redis import RedisStorage
+from tests.support.cut_redis import Line, line_to
+from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 from tests.support.runs import head
-from tests.support.turns import kinds, read_all
+from tests.support.turns import Bench, bench, kinds, read_all, read_until
 
 
 def new_registry() -> RunRegistry:
@@ -47,10 +59,7 @@ class Script:
         self.released += 1
 
 
-async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The client gets an error without a trace; the server's log has the trace."""
+async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(caplog):
     registry = new_registry()
     script = Script(registry, ContentDelta("x"), error=KeyError("secret"))
     events = await read_all(registry.start(script))
@@ -61,7 +70,7 @@ async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(
     assert script.released == 1
 
 
-async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end() -> None:
+async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end():
     """Who sees done may start the next turn at once."""
     registry = new_registry()
     script = Script(registry, ContentDelta("x"))
@@ -75,8 +84,7 @@ async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end() 
     assert not registry.interrupt("scripted", ShuttingDown())
 
 
-async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_was() -> None:
-    """Asked to be quick, a server still keeps what it has."""
+async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_was():
     saved = asyncio.Event()
 
     class Saving(Script):
@@ -95,10 +103,7 @@ async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_wa
     assert not len(registry)
 
 
-async def test_a_turn_that_never_ends_holds_up_no_shutdown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The time to save has an end as well."""
+async def test_a_turn_that_never_ends_holds_up_no_shutdown(monkeypatch):
     monkeypatch.setattr(registries, "SAVE_SECONDS", 0.01)
     never = asyncio.Event()
 
@@ -113,3 +118,225 @@ async def test_a_turn_that_never_ends_holds_up_no_shutdown(
     assert len(registry) == 1
     never.set()
     await registry.wait_closed(5)
+
+
+# Two machines with a Redis
+
+
+short_leases = pytest.mark.parametrize("lease_seconds", [0.5])
+"""Of tests that wait until leases expire; in the others none does, however slow the machine is."""
+WORDS = [f"{number} " for number in range(20)]
+
+
+@dataclass
+class Machines:
+    """Two machines with one folder of sessions; the owner reaches Redis through a line."""
+
+    redis: Redis
+    line: Line
+    owner: Bench
+    other: Bench
+
+    @property
+    def journal(self) -> RunJournal:
+        """The other machine's."""
+        return self.other.runtime.runs._journal
+
+    async def states(self) -> list[str]:
+        return [run.state for run in await self.other.runs.all_runs()]
+
+    async def until_state(self, state: str) -> None:
+        with anyio.fail_after(30):
+            while await self.states() != [state]:  # noqa: ASYNC110 - of another machine
+                await asyncio.sleep(0.05)
+
+    async def until_free(self, run_id: str) -> None:
+        """Wait until the run is in Redis, and no machine has a lease of it."""
+        with anyio.fail_after(30):
+            while (part := await self.journal.read(run_id)) is None or part.is_held:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def lease_seconds():
+    return 600
+
+
+@pytest.fixture
+def session_storage():
+    return "json"
+
+
+@pytest.fixture
+async def machines(tmp_path, ollama, monkeypatch, lease_seconds, session_storage):
+    def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
+        url = str(settings.redis_url)
+        return (
+            RedisRunJournal(url, lease_seconds=lease_seconds),
+            RedisRunSignals(url, lease_seconds=lease_seconds),
+        )
+
+    monkeypatch.setattr(runtimes, "build_runs", build_runs)
+    monkeypatch.setitem(RedisStorage.__init__.__kwdefaults__, "lease_seconds", lease_seconds)
+    options = PERSISTENT if session_storage == "redis" else ()
+    ollama.one_at_a_time = False
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(running_redis(tmp_path, *options))
+        line = await stack.enter_async_context(line_to(redis))
+        owner, other = [
+            await stack.enter_async_context(
+                bench(tmp_path, ollama, redis_url=url, session_storage=session_storage)
+            )
+            for url in (line.url, redis.url)
+        ]
+        yield Machines(redis, line, owner, other)
+        if redis.is_stopped:
+            await redis.start()
+        line.mend()
+
+
+async def begin(machines: Machines) -> tuple[str, str, asyncio.Event]:
+    """Begin a run that has said half; return the ids of session and run, and what lets it go on."""
+    gate = asyncio.Event()
+    machines.owner.ollama.reply(WORDS, gate=gate, pause_after=10)
+    session_id = await machines.owner.session()
+    log = await machines.owner.start(session_id, continues=True)
+    reader = log.reader()
+    await read_until(reader, "content_delta")
+    reader.leave()
+    run_id = machines.owner.runs.running_of(session_id)
+    with anyio.fail_after(30):
+        while await machines.journal.read(run_id) is None:  # noqa: ASYNC110 - of the owner
+            await asyncio.sleep(0.05)
+    return session_id, run_id, gate
+
+
+@needs_redis
+async def test_a_reader_at_another_machine_gets_everything(machines):
+    _, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    gate.set()
+    events = await read_all(reader)
+    assert "".join(e.content for e in events if e.type == "content_delta") == "".join(WORDS)
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert await machines.states() == ["done"]
+
+
+@needs_redis
+@short_leases
+async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(machines, caplog):
+    """Its lease expires, and yet nobody ends what it executes, nor stores it twice afterwards."""
+    session_id, run_id, gate = await begin(machines)
+    machines.line.cut()
+    await machines.until_free(run_id)
+    for _ in range(3):
+        assert await machines.states() == ["running"]
+    assert caplog.text.count("cannot be recovered now") == 1
+    gate.set()
+    await machines.owner.ended()
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
+    await machines.until_state("interrupted")
+    machines.line.mend()
+    await machines.owner.turn(session_id, "More")
+    assert [m["content"] for m in machines.owner.stored(session_id)][:3] == [
+        *("Hello", "".join(WORDS), "More")
+    ]
+
+
+@needs_redis
+@short_leases
+async def test_a_run_that_another_machine_has_taken_ends_at_once(machines):
+    session_id, run_id, _ = await begin(machines)
+    reader = await machines.owner.runs.join(run_id)
+    machines.line.cut()
+    await machines.until_free(run_id)
+    writer = await machines.journal.take(run_id)
+    machines.line.mend()
+    events = await read_all(reader)
+    assert kinds(events)[-2:] == ["error", "done"]
+    assert events[-2].payload()["code"] == "RUN_INTERRUPTED"
+    await machines.owner.ended()
+    await machines.owner.ollama.disconnected()
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello"]
+    writer.note("waiting")
+    await machines.journal.close(writer)
+    assert await machines.states() == ["waiting"]
+
+
+@needs_redis
+async def test_turns_begin_and_end_without_redis_and_can_be_read_when_it_is_back(machines):
+    await machines.redis.stop()
+    session_id = await machines.owner.session()
+    for _ in range(2):
+        events = await machines.owner.turn(session_id)
+        assert kinds(events)[-2:] == ["message_complete", "done"]
+    run_id = (await machines.owner.sessions.get(session_id)).metadata.last_run_id
+    with pytest.raises(StorageError):
+        await machines.other.runs.join(run_id)
+    await machines.redis.start()
+    await machines.until_free(run_id)
+    reader = await machines.other.runs.join(run_id)
+    assert kinds(await read_all(reader)) == kinds(events)
+    assert await machines.states() == ["done", "done"]
+
+
+@needs_redis
+async def test_a_reader_at_another_machine_waits_while_redis_is_away(machines):
+    """It was restarted, and has forgotten all."""
+    session_id, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    gate.set()
+    reading = asyncio.ensure_future(read_all(reader))
+    await machines.redis.start()
+    assert kinds(await reading)[-2:] == ["message_complete", "done"]
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
+
+
+@needs_redis
+@short_leases
+@pytest.mark.parametrize("session_storage", ["redis"])
+async def test_a_reader_at_another_machine_takes_no_run_while_its_process_writes_it_again(machines):
+    machines.journal.follow_seconds = 0.005  # it looks first
+    session_id, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    await asyncio.sleep(0.6)  # all leases are over then
+    await machines.redis.start()
+    gate.set()
+    assert kinds(await read_all(reader))[-2:] == ["message_complete", "done"]
+    session = await machines.other.sessions.get(session_id)
+    assert [m["content"] for m in session.stored_messages()] == ["Hello", "".join(WORDS)]
+
+
+@needs_redis
+@short_leases
+async def test_a_run_that_nobody_reads_is_cancelled_soon_after_redis_has_gone(machines):
+    machines.owner.ollama.reply(WORDS, gate=asyncio.Event(), pause_after=10)
+    log = await machines.owner.start(await machines.owner.session())
+    reader = log.reader()
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    reader.leave()
+    await machines.owner.ollama.disconnected()
+    await machines.owner.ended()
+
+
+@needs_redis
+async def test_turns_pause_only_once_while_redis_does_not_answer(machines):
+    owner = machines.owner
+    sessions = [await owner.session() for _ in range(4)]
+    await owner.turn(sessions[0])
+    machines.redis.hang()
+    try:
+        began = anyio.current_time()
+        logs = [await owner.start(session) for session in sessions]
+        await asyncio.gather(*map(read_all, logs))
+        first = anyio.current_time() - began
+        for session in sessions:
+            assert kinds(await owner.turn(session))[-1] == "done"
+        assert anyio.current_time() - began - first < first
+    finally:
+        machines.redis.resume()

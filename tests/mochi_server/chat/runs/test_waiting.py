@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -94,9 +93,7 @@ def write(path: Path, text: str) -> None:
 
 
 @pytest_asyncio.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
-async def house(
-    request: pytest.FixtureRequest, tmp_path: Path, ollama: FakeOllama
-) -> AsyncIterator[House]:
+async def house(request, tmp_path, ollama):
     ollama.one_at_a_time = False
     if request.param == "files":
         yield House(tmp_path, ollama)
@@ -106,7 +103,7 @@ async def house(
 
 
 @pytest_asyncio.fixture
-async def first(house: House) -> AsyncIterator[Bench]:
+async def first(house):
     async with house.process() as one:
         yield one
 
@@ -161,7 +158,6 @@ async def ended(engine: Bench, run_id: str) -> dict[str, Any]:
 
 async def replay(engine: Bench, run_id: str) -> list[tuple[int, Event]]:
     reader = await engine.runtime.run_control.join(run_id)
-    assert reader is not None
     return await rest_of(reader)
 
 
@@ -174,9 +170,7 @@ async def rest_of(reader: LogReader) -> list[tuple[int, Event]]:
     return events
 
 
-async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(
-    first: Bench, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, ollama, monkeypatch):
     store, storing, gate = first.runtime.confirmations, asyncio.Event(), asyncio.Event()
     add = store._add
 
@@ -196,9 +190,7 @@ async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(
     assert await first_pending(first) == "call_1"
 
 
-async def test_a_decision_takes_a_run_up_where_it_stood(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_a_decision_takes_a_run_up_where_it_stood(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     ollama.reply(["Done."])
     session = await session_of(first)
@@ -228,9 +220,7 @@ async def test_a_decision_takes_a_run_up_where_it_stood(
     assert await first.runtime.confirmations.of_run(run_id) == []
 
 
-async def test_another_process_decides_after_the_first_has_ended(
-    house: House, ollama: FakeOllama
-) -> None:
+async def test_another_process_decides_after_the_first_has_ended(house, ollama):
     """A reader was there, which the stop of the server ends without ``done``."""
     ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
     ollama.reply(["Done."])
@@ -243,7 +233,6 @@ async def test_another_process_decides_after_the_first_has_ended(
         two.runtime.start()
         await waiting(two, started.run_id)
         reader = await two.runtime.run_control.join(started.run_id, started.reader.position - 1)
-        assert reader is not None
         await decide(two)
         with anyio.fail_after(30):
             while await first_pending(two) != "call_2":  # noqa: ASYNC110 - of a store
@@ -264,8 +253,8 @@ async def test_another_process_decides_after_the_first_has_ended(
 
 
 async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_began_with(
-    house: House, ollama: FakeOllama
-) -> None:
+    house, ollama
+):
     given = {"seed": None, "stop": ["END"], "extra": {"ollama": {"mirostat": 1, "of": 10**30}}}
     ollama.reply(tool_calls=[call("erase", path="a")])
     for text in ("Done.", '"Done."'):
@@ -296,7 +285,7 @@ async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_beg
     assert all(after[name] == before[name] for name in before.keys() - sizes)
 
 
-async def test_an_agent_within_an_agent_goes_on(house: House, ollama: FakeOllama) -> None:
+async def test_an_agent_within_an_agent_goes_on(house, ollama):
     async with house.process() as one:
         session = await session_of(one)
         ollama.reply(tool_calls=[call("agent", agent="chief", instruction="Clean up.")])
@@ -326,9 +315,7 @@ async def test_an_agent_within_an_agent_goes_on(house: House, ollama: FakeOllama
         assert not [m for m in ollama.chats[-1]["messages"] if "interrupted" in str(m["content"])]
 
 
-async def test_a_run_that_waits_can_be_stopped(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     session = await session_of(first)
     run_id = await ask(first, session)
@@ -341,9 +328,7 @@ async def test_a_run_that_waits_can_be_stopped(
     await first.turn(session, "Again.")
 
 
-async def test_time_that_is_over_takes_a_run_up(
-    house: House, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_time_that_is_over_takes_a_run_up(house, ollama, monkeypatch):
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Then not."])
     async with house.process(tool_confirmation_timeout_seconds=600) as one:
@@ -356,9 +341,7 @@ async def test_time_that_is_over_takes_a_run_up(
     assert house.ran == []
 
 
-async def test_a_later_call_with_the_same_id_is_asked_about_again(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_a_later_call_with_the_same_id_is_asked_about_again(first, house, ollama):
     """Some models count their calls from one in each reply."""
     for path in ("a", "b"):
         ollama.reply(tool_calls=[call("erase", path=path)])
@@ -375,9 +358,7 @@ async def test_a_later_call_with_the_same_id_is_asked_about_again(
     assert house.ran == ["erased a"]
 
 
-async def test_a_message_can_interrupt_a_run_that_waits(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_a_message_can_interrupt_a_run_that_waits(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     ollama.reply(["Something else."])
     session = await session_of(first)
@@ -391,8 +372,7 @@ async def test_a_message_can_interrupt_a_run_that_waits(
     assert house.ran == []
 
 
-async def test_nothing_stays_open_for_a_tool_that_is_gone(house: House, ollama: FakeOllama) -> None:
-    """Two calls are asked about; one is decided, and a rule denies the other meanwhile."""
+async def test_nothing_stays_open_for_a_tool_that_is_gone(house, ollama):
     ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
     ollama.reply(["Neither."])
     async with house.process() as one:
@@ -406,9 +386,7 @@ async def test_nothing_stays_open_for_a_tool_that_is_gone(house: House, ollama: 
     assert house.ran == []
 
 
-async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(
-    house: House, first: Bench
-) -> None:
+async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(house, first):
     """What was decided before is acted on when the rest is decided, too."""
     calls = [call("erase", name, path=name) for name in ("a", "b")]
     house.ollama.reply(["Both."], tool_calls=calls)
@@ -423,14 +401,11 @@ async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(
     assert await first.runtime.confirmations.decided_runs() == set()
     await decide(first)
     reader = await first.runs.join(run_id)
-    assert reader is not None
     events = await read_until(reader, "done")
     assert sorted(house.ran) == ["erased a", "erased b"], events
 
 
-async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(
-    house: House, first: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(house, first, monkeypatch):
     """Though many confirmations make it slow to notice changes, it is not let go again."""
     house.ollama.reply(["Go."], tool_calls=[call("erase", path="a")])
     house.ollama.reply(["Done."])
@@ -443,14 +418,11 @@ async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(
     monkeypatch.setattr(first.runtime.confirmations, "wait", never)
     await decide(first)
     reader = await first.runs.join(run_id)
-    assert reader is not None
     with anyio.fail_after(30):
         await read_until(reader, "done")
 
 
-async def test_a_denial_holds_although_nobody_would_be_asked_any_more(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_a_denial_holds_although_nobody_would_be_asked_any_more(first, house, ollama):
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Then not."])
     session = await session_of(first)
@@ -465,9 +437,7 @@ async def test_a_denial_holds_although_nobody_would_be_asked_any_more(
     assert await first.runtime.confirmations.of_run(run_id) == []
 
 
-async def test_a_tool_that_has_changed_is_asked_about_again(
-    house: House, ollama: FakeOllama
-) -> None:
+async def test_a_tool_that_has_changed_is_asked_about_again(house, ollama):
     """An argument that the model left out has another default after the restart."""
     text = TOOLS.format(ran=house.folder / "ran")
     cautious = text.replace(
@@ -496,9 +466,7 @@ async def test_a_tool_that_has_changed_is_asked_about_again(
 
 
 @pytest.mark.parametrize("house", ["files"], indirect=True)
-async def test_no_approved_call_runs_that_cannot_be_noted(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
     """It could run a second time after a crash."""
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Not now."])
@@ -515,8 +483,8 @@ async def test_no_approved_call_runs_that_cannot_be_noted(
 
 @pytest.mark.parametrize("house", ["files"], indirect=True)
 async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+    first, house, ollama
+):
     ollama.reply(tool_calls=[call("erase", path="a")])
     session = await session_of(first)
     run_id = await ask(first, session)
@@ -533,9 +501,7 @@ async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
 
 
 @pytest.mark.parametrize("house", ["files"], indirect=True)
-async def test_confirmations_of_runs_that_are_gone_do_not_stay(
-    house: House, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_confirmations_of_runs_that_are_gone_do_not_stay(house, ollama, monkeypatch):
     ollama.reply(tool_calls=[call("erase", path="a")])
     async with house.process() as one:
         await ask(one, await session_of(one))
@@ -549,8 +515,8 @@ async def test_confirmations_of_runs_that_are_gone_do_not_stay(
 
 
 async def test_a_rule_that_comes_while_a_person_is_asked_denies_the_other_calls(
-    first: Bench, house: House, ollama: FakeOllama
-) -> None:
+    first, house, ollama
+):
     ollama.reply(tool_calls=[call("look", path="x"), call("erase", "call_2", path="a")])
     ollama.reply(["Done."])
     started = await first.runtime.run_control.start(await session_of(first), message="Do it.")

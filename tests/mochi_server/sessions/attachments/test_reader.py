@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
+from io import BytesIO
+from typing import Any
 
 import pytest
+from PIL import ExifTags, Image, ImageCms, PngImagePlugin
 
+from mochi_server.core.media import image_size, image_type
 from mochi_server.errors import AttachmentTooLarge, AttachmentUnsupported, InvalidRequest
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions.attachments import AttachmentReader, AttachmentStore, attach
@@ -31,9 +34,7 @@ def base64_of(content: bytes) -> str:
         (b"", None, "text/plain"),
     ],
 )
-async def test_the_type_is_found_by_the_content(
-    content: bytes | str, named: str | None, kind: str
-) -> None:
+async def test_the_type_is_found_by_the_content(content, named, kind):
     assert (await READER.read(content, media_type=named)).media_type == kind
 
 
@@ -49,7 +50,7 @@ async def test_the_type_is_found_by_the_content(
         (None, None),
     ],
 )
-async def test_only_the_last_part_of_a_name_is_kept(name: str | None, kept: str | None) -> None:
+async def test_only_the_last_part_of_a_name_is_kept(name, kept):
     assert (await READER.read(png(), name=name)).name == kept
 
 
@@ -70,20 +71,18 @@ async def test_only_the_last_part_of_a_name_is_kept(name: str | None, kept: str 
         ("A", AttachmentUnsupported),
     ],
 )
-async def test_what_no_model_can_read_is_refused(
-    content: bytes | str, error: type[Exception]
-) -> None:
+async def test_what_no_model_can_read_is_refused(content, error):
     with pytest.raises(error):
         await READER.read(content, name="cat.png")
 
 
-async def test_a_message_says_what_is_attached_and_the_store_has_it(tmp_path: Path) -> None:
+async def test_a_message_says_what_is_attached_and_the_store_has_it(tmp_path):
     store = AttachmentStore(tmp_path)
     attachments = [await READER.read(png(), name="cat.png"), await READER.read(b"Rice")]
     message = UserMessage(content="What is this?")
     attach(message, attachments)
     await store.keep("a1", attachments)
-    image, text = message.as_stored()["attachments"]  # type: ignore[misc, union-attr]
+    image, text = message.as_stored()["attachments"]
     assert image == {
         "attachment_id": image["attachment_id"],
         "media_type": "image/png",
@@ -94,3 +93,117 @@ async def test_a_message_says_what_is_attached_and_the_store_has_it(tmp_path: Pa
     assert await store.read("a1", text["attachment_id"]) == b"Rice"
     with pytest.raises(InvalidRequest, match="at most 20"):
         attach(message, attachments * 11)
+
+
+# Images without metadata
+
+
+SECRET = b"52 Secret Lane"
+STRIPPING = AttachmentReader(max_bytes=10_000_000, strip_images=True)
+
+
+def image(kind: str, *, mode: str = "RGB", **fields: Any) -> bytes:
+    """Return an image of 20 by 10 pixels, red at the top left, with metadata."""
+    picture = Image.new("RGB", (20, 10))
+    picture.paste((255, 0, 0), (0, 0, 5, 5))
+    picture = picture.convert(mode)
+    written = BytesIO()
+    picture.save(written, kind, **fields)
+    return written.getvalue()
+
+
+def exif(orientation: int = 1) -> Image.Exif:
+    found = Image.Exif()
+    found[ExifTags.Base.Orientation] = orientation
+    found[ExifTags.Base.Artist] = SECRET.decode()
+    found.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitudeRef] = "N"
+    return found
+
+
+def png_with_text() -> bytes:
+    text = PngImagePlugin.PngInfo()
+    text.add_text("Comment", SECRET.decode())
+    return image("PNG", pnginfo=text, exif=exif(), mode="RGBA")
+
+
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes() + SECRET
+IMAGES = {
+    "jpeg": image("JPEG", exif=exif(), comment=SECRET, icc_profile=PROFILE),
+    "png": png_with_text(),
+    "png profile": image("PNG", icc_profile=PROFILE, mode="P"),
+    "gif": image("GIF", comment=SECRET, mode="P"),
+    "webp": image("WEBP", exif=exif(), xmp=SECRET, icc_profile=PROFILE),
+}
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+async def test_an_image_loses_its_metadata_and_stays_the_same_image(kind):
+    content = IMAGES[kind]
+    attachment = await STRIPPING.read(content)
+    assert (
+        attachment.media_type
+        == image_type(attachment.content)
+        == f"image/{kind.split(maxsplit=1)[0]}"
+    )
+    assert image_size(attachment.content) == (20, 10)
+    with Image.open(BytesIO(attachment.content)) as stripped:
+        assert not stripped.getexif()
+        assert set(stripped.info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density"} | {
+            *("version", "background", "loop", "duration", "timestamp")
+        }
+        red, green, blue = stripped.convert("RGB").getpixel((1, 1))
+        assert red > 200
+        assert max(green, blue) < 50
+    assert SECRET not in attachment.content
+    assert (await STRIPPING.read(content, is_kept=True)).content == content
+
+
+async def test_an_image_is_turned_as_its_metadata_say():
+    attachment = await STRIPPING.read(image("JPEG", exif=exif(orientation=6)))
+    assert image_size(attachment.content) == (10, 20)
+
+
+async def test_transparency_stays():
+    attachment = await STRIPPING.read(image("PNG", mode="P", transparency=0))
+    with Image.open(BytesIO(attachment.content)) as stripped:
+        assert stripped.convert("RGBA").getpixel((19, 9))[3] == 0
+
+
+async def test_of_an_animation_the_first_image_stays():
+    later = [Image.new("RGB", (20, 10), "blue")]
+    attachment = await STRIPPING.read(image("GIF", save_all=True, append_images=later))
+    with Image.open(BytesIO(attachment.content)) as stripped:
+        assert getattr(stripped, "n_frames", 1) == 1
+
+
+async def test_other_files_stay_as_they_are():
+    for content in (PDF, b"Rice"):
+        assert (await STRIPPING.read(content)).content == content
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+async def test_a_damaged_image_is_refused_whatever_is_wrong_with_it(kind):
+    content = IMAGES[kind]
+    for place in range(12, len(content), max(1, len(content) // 60)):
+        wrong = bytearray(content)
+        wrong[place] ^= 0xFF
+        for damaged in (bytes(wrong), content[:place]):
+            try:
+                attachment = await STRIPPING.read(damaged)
+            except AttachmentUnsupported:
+                continue
+            assert SECRET not in attachment.content
+
+
+async def test_a_second_header_cannot_declare_a_bomb():
+    small, large = png(3, 4), png(3, 4, declared=(9_000, 9_000))
+    content = small[:33] + large[8:]  # both have their sizes in the first 33 bytes
+    with pytest.raises(AttachmentUnsupported):
+        await STRIPPING.read(content)
+
+
+async def test_without_the_package_images_are_refused_and_other_files_are_not(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
+    with pytest.raises(AttachmentUnsupported, match="the package pillow is missing"):
+        await STRIPPING.read(png(), name="cat.png")
+    assert (await STRIPPING.read(b"Rice")).content == b"Rice"

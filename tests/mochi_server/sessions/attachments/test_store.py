@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from mochi_server.errors import AttachmentNotFound, StorageError
 from mochi_server.sessions.attachments import AttachmentStore, MemoryAttachmentStore
 
 
-async def test_a_file_is_kept_once_and_private(tmp_path: Path) -> None:
+async def test_a_file_is_kept_once_and_private(tmp_path):
     store = AttachmentStore(tmp_path / "attachments")
     one = await store.put("a1", b"picture", "image/png", "cat.png")
     again = await store.put("a1", b"picture", "image/png")
@@ -32,7 +31,7 @@ async def test_a_file_is_kept_once_and_private(tmp_path: Path) -> None:
         assert (opened.read(), status.st_size) == (b"picture", 7)
 
 
-async def test_a_file_in_memory_is_read_as_one_on_disk() -> None:
+async def test_a_file_in_memory_is_read_as_one_on_disk():
     store = MemoryAttachmentStore()
     kept = await store.put("a1", b"picture", "image/png", "cat.png")
     handle, status = await store.open("a1", kept.attachment_id)
@@ -47,14 +46,14 @@ async def test_a_file_in_memory_is_read_as_one_on_disk() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secret", "A" * 64, "0" * 63, "0" * 64, "x" * 64])
-async def test_only_what_was_kept_can_be_opened(tmp_path: Path, name: str) -> None:
+async def test_only_what_was_kept_can_be_opened(tmp_path, name):
     (tmp_path / "secret").write_text("s")
     store = AttachmentStore(tmp_path)
     with pytest.raises(AttachmentNotFound):
         await store.open("a1", name)
 
 
-async def test_attachments_end_with_their_session(tmp_path: Path) -> None:
+async def test_attachments_end_with_their_session(tmp_path):
     store = AttachmentStore(tmp_path)
     kept = await store.put("a1", b"one", "text/plain")
     other = await store.put("b2", b"one", "text/plain")
@@ -66,7 +65,7 @@ async def test_attachments_end_with_their_session(tmp_path: Path) -> None:
     os.close(handle)
 
 
-async def test_a_place_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
+async def test_a_place_that_cannot_be_written_is_a_named_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         await AttachmentStore(tmp_path / "file").put("a1", b"one", "text/plain")

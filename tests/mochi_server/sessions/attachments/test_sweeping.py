@@ -6,7 +6,6 @@ import base64
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMe
 from mochi_server.runtime import Runtime
 from mochi_server.sessions import ChatSession
 from mochi_server.sessions.attachments.sweeping import KEEP_SECONDS
-from tests.support.fake_ollama import FakeOllama
 from tests.support.images import png
 from tests.support.server import Server, running_server
 
@@ -25,7 +23,7 @@ OLD = time.time() - KEEP_SECONDS - 60
 
 
 @pytest_asyncio.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+async def runtime(tmp_path):
     async with Runtime(load_settings(_env_file=None, data_dir=tmp_path)) as made:
         yield made
 
@@ -48,7 +46,7 @@ async def put(runtime: Runtime, session_id: str, text: str) -> list[dict[str, An
     return [kept.payload()]
 
 
-async def test_files_stay_while_messages_variants_or_agents_have_them(runtime: Runtime) -> None:
+async def test_files_stay_while_messages_variants_or_agents_have_them(runtime):
     session = await runtime.sessions.create("m")
     one = session.session_id
     question = UserMessage(content="Look.")
@@ -79,7 +77,7 @@ async def test_files_stay_while_messages_variants_or_agents_have_them(runtime: R
     assert files(runtime) == {f"{one}/of an agent"}
 
 
-async def test_what_is_put_again_counts_as_new(runtime: Runtime) -> None:
+async def test_what_is_put_again_counts_as_new(runtime):
     session = await runtime.sessions.create("m")
     await put(runtime, session.session_id, "twice")
     age(runtime.settings.attachments_path)
@@ -87,7 +85,7 @@ async def test_what_is_put_again_counts_as_new(runtime: Runtime) -> None:
     assert await runtime.attachment_sweeper().sweep() == 0
 
 
-async def test_files_of_a_session_in_use_stay(runtime: Runtime) -> None:
+async def test_files_of_a_session_in_use_stay(runtime):
     session = await runtime.sessions.create("m")
     await put(runtime, session.session_id, "soon of a message")
     age(runtime.settings.attachments_path)
@@ -97,7 +95,7 @@ async def test_files_of_a_session_in_use_stay(runtime: Runtime) -> None:
     assert await sweeper.sweep() == 1
 
 
-async def test_files_of_a_session_that_comes_back_stay(tmp_path: Path) -> None:
+async def test_files_of_a_session_that_comes_back_stay(tmp_path):
     """A server that has another storage for some time, as before a move or a restore."""
     async with Runtime(load_settings(_env_file=None, data_dir=tmp_path)) as runtime:
         session = await runtime.sessions.create("m")
@@ -116,7 +114,7 @@ async def test_files_of_a_session_that_comes_back_stay(tmp_path: Path) -> None:
     assert [each.read_text() for each in folder.iterdir()] == ["of a user"]
 
 
-async def test_files_are_deleted_a_day_after_their_session_was_missed(runtime: Runtime) -> None:
+async def test_files_are_deleted_a_day_after_their_session_was_missed(runtime):
     await put(runtime, "a-session-that-is-gone", "of nobody")
     folder = runtime.settings.attachments_path
     age(folder)
@@ -127,7 +125,7 @@ async def test_files_are_deleted_a_day_after_their_session_was_missed(runtime: R
     assert [*folder.iterdir()] == []
 
 
-async def test_what_killed_processes_left_is_deleted(tmp_path: Path, ollama: FakeOllama) -> None:
+async def test_what_killed_processes_left_is_deleted(tmp_path, ollama):
     """An upload, and the file of a conversation that is not kept; that of a message stays."""
     ollama.add_model("llava:7b", capabilities=["completion", "vision"])
     ollama.reply(["I see."])

@@ -262,15 +262,6 @@ async def test_a_disk_that_is_full_holds_up_no_conversation(tmp_path, path):
         assert len(await ids(manager)) == 31
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_that_is_read_only_still_has_lists(tmp_path, path):
-    path.parent.mkdir()
-    path.parent.chmod(0o500)
-    async with opened(tmp_path, path) as manager:
-        await manager.create("m", session_id="one")
-        assert await ids(manager) == ["one"]
-
-
 WRITES_FOR_EVER = """
 import asyncio, sys
 from pathlib import Path

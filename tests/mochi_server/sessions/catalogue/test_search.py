@@ -17,7 +17,7 @@ from mochi_server.core.leases import FileLock
 from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
-from mochi_server.sessions.catalogue.database import CatalogueDatabase, has_full_text
+from mochi_server.sessions.catalogue.database import CatalogueDatabase
 from mochi_server.sessions.catalogue.listing import ALL
 from mochi_server.sessions.catalogue.rows import Row, put_row
 from mochi_server.sessions.catalogue.search import MOST, Indexing, SessionSearch, find, put_text
@@ -445,10 +445,6 @@ async def test_an_index_that_cannot_be_made_is_an_error_with_a_reason(tmp_path):
     with pytest.raises(StorageError, match=r"search index cannot be used: .*(exists|directory)"):
         await shelf.found("needle")
     await shelf.close()
-
-
-def test_this_sqlite_has_full_text_search():
-    assert has_full_text()
 
 
 SEARCHER = """

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mochi_server.core.aio import in_thread
 from mochi_server.sessions.fork import fork_session
+from mochi_server.sessions.imports.conversation import (
+    MAX_MESSAGES,
+    Node,
+    SourceConversation,
+    SourceMessage,
+)
+from mochi_server.sessions.imports.json_values import JSONValues
 from tests.support.imports import Imports
 
 
@@ -286,3 +296,86 @@ async def test_a_session_file_and_one_in_an_archive_are_sessions(imports):
     [problem] = (await imports.run(other)).problems
     assert "already" in problem.reason
     assert outcomes(await imports.run(other, new_id=True)) == ["created"]
+
+
+# Branches
+
+
+def tree(stem: int, leaves: int, *, is_empty: bool = False) -> dict[str, Node]:
+    """Return a row of nodes, and leaves that all follow its last one."""
+
+    def said() -> list[SourceMessage]:
+        return [] if is_empty else [SourceMessage("user", "Hi")]
+
+    nodes = {f"s{n}": Node(f"s{n - 1}" if n else None, said()) for n in range(stem)}
+    return nodes | {f"l{n}": Node(f"s{stem - 1}", said()) for n in range(leaves)}
+
+
+class Watched(dict[str, Node]):
+    """Nodes that count how often one is looked up."""
+
+    count = 0
+
+    def __getitem__(self, key: str) -> Node:
+        self.count += 1
+        return super().__getitem__(key)
+
+
+def branches(nodes: dict[str, Node]) -> tuple[SourceConversation, Iterator[int]]:
+    conversation = SourceConversation(program="test", source_id="1", place="", nodes=nodes)
+    return conversation, (len(branch) for branch in conversation.branches())
+
+
+def test_nodes_without_messages_are_passed_once():
+    nodes = Watched(tree(1_000, 1_000, is_empty=True))
+    _, lengths = branches(nodes)
+    assert [*lengths] == []
+    assert nodes.count < 10 * len(nodes)
+
+
+def test_branches_that_repeat_very_many_messages_are_left_out():
+    conversation, lengths = branches(tree(MAX_MESSAGES // 10, 15))
+    assert len([*lengths]) == 9
+    assert conversation.left_out == {"branch of a very long conversation": 6}
+
+
+def test_the_branch_that_is_shown_has_any_length():
+    _, lengths = branches(tree(MAX_MESSAGES, 1))
+    assert [*lengths] == [MAX_MESSAGES + 1]
+
+
+# JSON values, one after the other
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text('"\\{}[], \n\u00e9a', max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('"\\]{,', max_size=3), inner)
+    ),
+    max_leaves=12,
+)
+
+
+class Dripping(BytesIO):
+    """A stream that gives a few bytes at a time."""
+
+    def __init__(self, content, size):
+        super().__init__(content)
+        self._size = size
+
+    def read(self, size=-1):
+        return super().read(self._size if size < 0 else min(size, self._size))
+
+
+@given(
+    values=st.lists(VALUES, max_size=6),
+    size=st.integers(1, 9),
+    indent=st.sampled_from([None, 2]),
+    as_ascii=st.booleans(),
+)
+def test_the_elements_of_a_list_are_those_of_the_whole(values, size, indent, as_ascii):
+    content = json.dumps(values, indent=indent, ensure_ascii=as_ascii).encode()
+    for start in (b"", b"\xef\xbb\xbf", b" \n"):
+        items = [*JSONValues(Dripping(start + content, size), 10_000, lambda done: None)]
+        assert [item.value for item in items] == values
+        assert [item.place for item in items] == [f"/{number}" for number in range(len(values))]

@@ -15,7 +15,7 @@ from mochi_server.sessions import JSONFileStorage, SessionManager
 from mochi_server.sessions.storage.json_files import LEFTOVER_SECONDS, scan
 
 
-async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
+async def test_nothing_but_the_session_is_left_behind(tmp_path):
     storage = JSONFileStorage(tmp_path)
     async with storage.claim("one"), storage.lock("one"):
         await storage.write("one", [b"x"])
@@ -24,7 +24,7 @@ async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
     assert names == {"one.json", ".locks"}
 
 
-async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session(tmp_path: Path):
+async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session(tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("{}")
     folder = tmp_path / "sessions"
@@ -49,7 +49,7 @@ async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session
             await manager.get(name)
 
 
-async def test_temporary_files_of_crashed_processes_are_swept_away(tmp_path: Path):
+async def test_temporary_files_of_crashed_processes_are_swept_away(tmp_path):
     storage = JSONFileStorage(tmp_path)
     await storage.write("one", [b"x"])
     old, fresh = tmp_path / f".one.{7:016x}.tmp", tmp_path / f".one.{8:016x}.tmp"
@@ -65,7 +65,7 @@ async def test_temporary_files_of_crashed_processes_are_swept_away(tmp_path: Pat
     assert all(path.exists() for path in others)
 
 
-async def test_what_a_killed_writer_leaves_is_swept_away(tmp_path: Path):
+async def test_what_a_killed_writer_leaves_is_swept_away(tmp_path):
     """The name that is written is the name that is looked for."""
     storage = JSONFileStorage(tmp_path)
     seen: list[str] = []
@@ -82,7 +82,7 @@ async def test_what_a_killed_writer_leaves_is_swept_away(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
-async def test_a_write_outlives_a_clock_that_jumps_ahead(tmp_path: Path):
+async def test_a_write_outlives_a_clock_that_jumps_ahead(tmp_path):
     storage = JSONFileStorage(tmp_path)
 
     def parts():
@@ -97,7 +97,7 @@ async def test_a_write_outlives_a_clock_that_jumps_ahead(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o640])
-async def test_a_session_keeps_the_rights_that_its_owner_gave_it(tmp_path: Path, mode: int):
+async def test_a_session_keeps_the_rights_that_its_owner_gave_it(tmp_path, mode):
     manager = SessionManager(sessions_dir=tmp_path)
     await manager.create("m", session_id="one")
     (tmp_path / "one.json").chmod(mode)
@@ -106,7 +106,7 @@ async def test_a_session_keeps_the_rights_that_its_owner_gave_it(tmp_path: Path,
     assert stat.S_IMODE((tmp_path / "one.json").stat().st_mode) == mode
 
 
-async def test_nobody_reads_a_private_session_while_it_is_saved(tmp_path: Path):
+async def test_nobody_reads_a_private_session_while_it_is_saved(tmp_path):
     storage = JSONFileStorage(tmp_path)
     await storage.write("one", [b"old"])
     (tmp_path / "one.json").chmod(0o600)
@@ -121,7 +121,7 @@ async def test_nobody_reads_a_private_session_while_it_is_saved(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give any group")
-async def test_a_session_keeps_its_group(tmp_path: Path):
+async def test_a_session_keeps_its_group(tmp_path):
     storage = JSONFileStorage(tmp_path)
     await storage.write("one", [b"old"])
     os.chown(tmp_path / "one.json", -1, 12345)
@@ -130,7 +130,7 @@ async def test_a_session_keeps_its_group(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-async def test_a_session_that_root_writes_stays_with_its_owner(tmp_path: Path):
+async def test_a_session_that_root_writes_stays_with_its_owner(tmp_path):
     """A server that is no root must not lose it to a command that is."""
     storage = JSONFileStorage(tmp_path)
     await storage.create("one", [b"old"])
@@ -142,7 +142,7 @@ async def test_a_session_that_root_writes_stays_with_its_owner(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-async def test_what_root_makes_belongs_to_the_owner_of_the_folder(tmp_path: Path):
+async def test_what_root_makes_belongs_to_the_owner_of_the_folder(tmp_path):
     os.chown(tmp_path, 12345, 12345)
     storage = JSONFileStorage(tmp_path / "chats")
     await storage.create("one", [b"new"])
@@ -150,7 +150,7 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_folder(tmp_path: Path
         assert {(p.stat().st_uid, p.stat().st_gid) for p in tmp_path.rglob("*")} == {(12345, 12345)}
 
 
-async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
+async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path):
     """Whoever tidies up takes each lock for a moment to see that nobody holds it."""
     storage = JSONFileStorage(tmp_path)
     await storage.create("one", [b"{}"])
@@ -162,7 +162,7 @@ async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o027])
-async def test_a_new_session_and_its_folder_are_for_their_owner_alone(tmp_path: Path, umask: int):
+async def test_a_new_session_and_its_folder_are_for_their_owner_alone(tmp_path, umask):
     storage = JSONFileStorage(tmp_path / "new" / "sessions")
     before = os.umask(umask)
     try:
@@ -174,13 +174,13 @@ async def test_a_new_session_and_its_folder_are_for_their_owner_alone(tmp_path: 
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
-async def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path):
+async def test_a_folder_that_is_there_keeps_its_mode(tmp_path):
     tmp_path.chmod(0o775)
     await JSONFileStorage(tmp_path).create("one", [b"new"])
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o775
 
 
-async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path: Path):
+async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path):
     storage = JSONFileStorage(tmp_path)
     await storage.write("one", [b"old"])
 
@@ -194,7 +194,7 @@ async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
-async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path):
+async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
     storage = JSONFileStorage(tmp_path / "file")
 
@@ -209,7 +209,7 @@ async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path):
             pass
 
 
-async def test_an_abandoned_lock_file_hinders_nobody(tmp_path: Path):
+async def test_an_abandoned_lock_file_hinders_nobody(tmp_path):
     (tmp_path / ".locks").mkdir()
     for kind in ("lock", "claim"):
         (tmp_path / ".locks" / f"one.{kind}").write_bytes(b"")
@@ -221,7 +221,7 @@ async def test_an_abandoned_lock_file_hinders_nobody(tmp_path: Path):
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
-async def test_two_storages_of_one_folder_exclude_each_other(tmp_path: Path):
+async def test_two_storages_of_one_folder_exclude_each_other(tmp_path):
     mine, yours = JSONFileStorage(tmp_path), JSONFileStorage(tmp_path)
     async with mine.lock("one"):
         with anyio.move_on_after(0.05) as waiting:
@@ -233,7 +233,7 @@ async def test_two_storages_of_one_folder_exclude_each_other(tmp_path: Path):
             pass
 
 
-async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behind(tmp_path: Path):
+async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behind(tmp_path):
     storage = JSONFileStorage(tmp_path)
     async with storage.claim("one"), storage.lock("one"):
         pass
@@ -250,7 +250,7 @@ async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behin
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
-async def test_a_folder_in_the_place_of_the_lock_folder_or_a_link_is_an_error(tmp_path: Path):
+async def test_a_folder_in_the_place_of_the_lock_folder_or_a_link_is_an_error(tmp_path):
     target = tmp_path / "precious"
     target.write_text("precious")
     folder = tmp_path / "sessions"
@@ -264,7 +264,7 @@ async def test_a_folder_in_the_place_of_the_lock_folder_or_a_link_is_an_error(tm
     assert target.read_text() == "precious"
 
 
-async def test_a_folder_of_a_sessions_name_costs_no_handle(tmp_path: Path):
+async def test_a_folder_of_a_sessions_name_costs_no_handle(tmp_path):
     (tmp_path / "one.json").mkdir()
     storage = JSONFileStorage(tmp_path)
     for _ in range(2):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
@@ -20,7 +18,7 @@ from mochi_server.sessions.storage.redis import RedisStorage
 from tests.support.cut_redis import line_to
 from tests.support.mcp import until
 from tests.support.outages import change_during_restart
-from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
+from tests.support.redis import PERSISTENT, needs_redis, running_redis
 
 pytestmark = needs_redis
 
@@ -29,13 +27,13 @@ DAY = 86_400
 
 
 @pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[Redis]:
+async def redis(tmp_path):
     async with running_redis(tmp_path) as server:
         yield server
 
 
 @pytest.fixture
-async def storages(redis: Redis) -> AsyncIterator[list[RedisStorage]]:
+async def storages(redis):
     """Two processes, as Redis sees them."""
     both = [RedisStorage(redis.url), RedisStorage(redis.url)]
     yield both
@@ -43,7 +41,7 @@ async def storages(redis: Redis) -> AsyncIterator[list[RedisStorage]]:
         await each.aclose()
 
 
-async def test_other_processes_see_sessions_and_claims(storages: list[RedisStorage]):
+async def test_other_processes_see_sessions_and_claims(storages):
     here, there = storages
     version = await here.write("one", [b"text"])
     assert await there.read("one") == (b"text", version)
@@ -56,9 +54,7 @@ async def test_other_processes_see_sessions_and_claims(storages: list[RedisStora
         pass
 
 
-async def test_who_was_taken_for_dead_cannot_write_any_more(
-    redis: Redis, storages: list[RedisStorage]
-):
+async def test_who_was_taken_for_dead_cannot_write_any_more(redis, storages):
     late, next_one = storages
     await late.write("one", [b"first"])
     async with late.claim("one"):
@@ -76,9 +72,7 @@ async def test_who_was_taken_for_dead_cannot_write_any_more(
         await late.write("one", [b"third"])
 
 
-async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expired(
-    redis: Redis, storages: list[RedisStorage]
-):
+async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expired(redis, storages):
     here, there = storages
     async with here.claim("one"):
         await redis.command(f"DEL {CLAIM}")
@@ -91,9 +85,7 @@ async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expir
         pass
 
 
-async def test_whose_claim_redis_has_forgotten_cannot_write(
-    redis: Redis, storages: list[RedisStorage]
-):
+async def test_whose_claim_redis_has_forgotten_cannot_write(redis, storages):
     """Redis goes on with a copy that is behind; the session may be too."""
     here, there = storages
     await here.write("one", [b"first"])
@@ -109,7 +101,7 @@ async def test_whose_claim_redis_has_forgotten_cannot_write(
     assert (await here.read("one"))[0] == b"third"
 
 
-async def test_claims_are_renewed_and_given_back(redis: Redis):
+async def test_claims_are_renewed_and_given_back(redis):
     storage = RedisStorage(redis.url, lease_seconds=3)
     async with storage.claim("one"):
         await redis.until_renewed(CLAIM, 3)
@@ -121,9 +113,7 @@ async def test_claims_are_renewed_and_given_back(redis: Redis):
     await storage.aclose()
 
 
-async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(
-    redis: Redis, storages: list[RedisStorage]
-):
+async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(redis, storages):
     slow, quick = storages
     await slow.write("one", [b"first"])
     async with slow.lock("one") as held:
@@ -135,7 +125,7 @@ async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(
     assert (await quick.read("one"))[0] == b"second"
 
 
-async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis: Redis):
+async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis):
     storage = RedisStorage(redis.url)
     seen = {await storage.write("one", [b"x"]) for _ in range(3)}
     await redis.command("FLUSHALL")
@@ -144,7 +134,7 @@ async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis: R
     await storage.aclose()
 
 
-async def test_versions_do_not_come_again_after_redis_has_gone_back_in_time(redis: Redis):
+async def test_versions_do_not_come_again_after_redis_has_gone_back_in_time(redis):
     """Else a process would take what it remembers for what is there, and write over it."""
     storage = RedisStorage(redis.url)
     await storage.write("one", [b"x"])
@@ -161,7 +151,7 @@ async def until_gone(storage: RedisStorage, session_id: str) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_an_expired_session_is_gone_and_its_id_is_free(redis: Redis):
+async def test_an_expired_session_is_gone_and_its_id_is_free(redis):
     storage = RedisStorage(redis.url, retention_days=0.5 / DAY)
     sessions = SessionManager(storage)
     kept = await sessions.create("m", session_id="one", labels={"title": "Boats"})
@@ -179,7 +169,7 @@ async def test_an_expired_session_is_gone_and_its_id_is_free(redis: Redis):
     await sessions.aclose()
 
 
-async def test_time_until_a_session_expires_is_counted_from_its_last_change(redis: Redis):
+async def test_time_until_a_session_expires_is_counted_from_its_last_change(redis):
     keys = ("mochi:sessions:content:one", "mochi:sessions:state:one")
 
     async def left() -> list[int]:
@@ -199,7 +189,7 @@ async def test_time_until_a_session_expires_is_counted_from_its_last_change(redi
     await other.aclose()
 
 
-async def test_a_session_does_not_expire_under_a_turn(redis: Redis):
+async def test_a_session_does_not_expire_under_a_turn(redis):
     storage = RedisStorage(redis.url, retention_days=0.5 / DAY, lease_seconds=3)
     version = await storage.write("one", [b"x"])
     async with storage.claim("one"):
@@ -212,14 +202,12 @@ async def test_a_session_does_not_expire_under_a_turn(redis: Redis):
     await storage.aclose()
 
 
-async def test_a_restart_of_redis_is_not_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_restart_of_redis_is_not_noticed(tmp_path, monkeypatch):
     async with running_redis(tmp_path, *PERSISTENT) as redis:
         await change_during_restart(SessionManager(RedisStorage(redis.url)), redis, monkeypatch)
 
 
-async def test_a_redis_that_stays_away_is_waited_for_once(
-    redis: Redis, caplog: pytest.LogCaptureFixture
-):
+async def test_a_redis_that_stays_away_is_waited_for_once(redis, caplog):
     storage = RedisStorage(redis.url)
     await redis.stop()
     with anyio.fail_after(30):
@@ -236,9 +224,7 @@ async def test_a_redis_that_stays_away_is_waited_for_once(
     await storage.aclose()
 
 
-async def test_an_absent_redis_is_a_storage_error_and_the_sessions_are_there_when_it_is_back(
-    redis: Redis,
-):
+async def test_an_absent_redis_is_a_storage_error_and_the_sessions_are_there_when_it_is_back(redis):
     sessions = SessionManager(RedisStorage(redis.url, compress=True))
     kept = await sessions.create("m", system_prompt="Be brief." * 1000)
     redis.hang()
@@ -253,7 +239,7 @@ async def test_an_absent_redis_is_a_storage_error_and_the_sessions_are_there_whe
     await sessions.aclose()
 
 
-async def test_claims_that_a_hanging_redis_does_not_take_back_are_given_up_together(redis: Redis):
+async def test_claims_that_a_hanging_redis_does_not_take_back_are_given_up_together(redis):
     """Else the last of many turns would wait for the others, and a server that stops for it."""
     storage = RedisStorage(redis.url)
 
@@ -273,9 +259,7 @@ async def test_claims_that_a_hanging_redis_does_not_take_back_are_given_up_toget
     await storage.aclose()
 
 
-async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of_log(
-    redis: Redis, caplog: pytest.LogCaptureFixture
-):
+async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of_log(redis, caplog):
     sessions = SessionManager(RedisStorage(redis.url))
     kept = await sessions.create("m")
     await redis.stop()
@@ -291,9 +275,7 @@ async def test_a_change_that_is_cancelled_while_redis_is_away_leaves_one_line_of
     await sessions.aclose()
 
 
-async def test_a_message_whose_write_was_given_up_is_not_added_again(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_message_whose_write_was_given_up_is_not_added_again(redis, monkeypatch):
     """Redis has done what it gave no answer to for too long."""
     monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
     async with line_to(redis) as line:
@@ -310,9 +292,7 @@ async def test_a_message_whose_write_was_given_up_is_not_added_again(
         await sessions.aclose()
 
 
-async def test_claims_are_renewed_as_soon_as_redis_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+async def test_claims_are_renewed_as_soon_as_redis_is_back(tmp_path, monkeypatch, caplog):
     """Else the next message takes the session of a turn that could not renew its claim."""
     monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
     lease_seconds = 12.0
@@ -327,9 +307,7 @@ async def test_claims_are_renewed_as_soon_as_redis_is_back(
         await storage.aclose()
 
 
-async def test_an_outage_is_in_the_log_once(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+async def test_an_outage_is_in_the_log_once(redis, monkeypatch, caplog):
     monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
     async with line_to(redis) as line:
         storage = RedisStorage(line.url, lease_seconds=0.3)
@@ -346,9 +324,7 @@ async def test_an_outage_is_in_the_log_once(
         await sessions.aclose()
 
 
-async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(
-    redis: Redis, caplog: pytest.LogCaptureFixture
-):
+async def test_a_full_redis_refuses_what_must_be_stored_and_lets_sessions_be_read(redis, caplog):
     sessions = SessionManager(RedisStorage(redis.url))
     kept = (await sessions.create("m")).session_id
     await redis.command("CONFIG SET maxmemory 1")
