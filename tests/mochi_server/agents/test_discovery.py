@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -68,18 +67,6 @@ class Agents:
     async def one(self) -> AgentDefinition:
         [agent] = (await self.all()).values()
         return agent
-
-
-@asynccontextmanager
-async def discovery_of(folder: Path) -> AsyncIterator[AgentDiscoveryService]:
-    """Of a folder alone, without stamp or chats."""
-    loader = ProcessLoader()
-    discovery = AgentDiscoveryService(folder, loader=loader, default_timeout=60)
-    try:
-        yield discovery
-    finally:
-        await discovery.aclose()
-        await loader.aclose()
 
 
 @pytest_asyncio.fixture
@@ -179,11 +166,6 @@ async def test_what_is_no_agent_is_skipped(agents):
     assert agents.loader.asked == []
 
 
-async def test_without_a_folder_there_are_no_agents(agents):
-    assert await agents.all() == {}
-    assert not agents.folder.exists()
-
-
 async def test_a_name_that_is_no_text_is_skipped(agents):
     write_agent(agents.folder / "coder")
     (agents.folder / os.fsdecode(b"x\xff")).mkdir()
@@ -245,10 +227,7 @@ async def test_an_agent_whose_file_has_another_name_and_a_long_description_works
 async def test_a_skill_with_scripts_says_that_nothing_can_run_them(agents):
     """One with tools of its own may have one that runs them."""
     names = ["a.py", "b.sh", "run", "office/pack.py", "__init__.py", "README.md", "data.json"]
-    for folder in (
-        write_skill(agents.folder / "plain"),
-        write_tools_agent(agents.folder / "able"),
-    ):
+    for folder in (write_skill(agents.folder / "plain"), write_tools_agent(agents.folder / "able")):
         for name in names:
             place = folder / "scripts" / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -379,16 +358,6 @@ async def test_a_tool_cannot_stand_in_the_place_of_the_one_that_calls_agents(age
     assert (problem.tool, "the server uses itself" in problem.reason) == ("agent", True)
     write_agent(agents.folder / "coder", tools=["agent"])
     assert (await agents.one()).error_message.startswith("coder/coder.py:2: 'agent' is a name")
-
-
-@pytest.mark.parametrize("name", ["chats", "reload"])
-async def test_an_agent_cannot_have_the_name_of_a_route(tmp_path, name):
-    write_agent(tmp_path / "agents" / name)
-    async with discovery_of(tmp_path / "agents") as discovery:
-        with pytest.raises(AgentInvalid, match=f"{name}/SKILL.md:1: .*rename the folder"):
-            await discovery.get(name)
-        [problem] = discovery.problems()
-        assert problem.file == str(tmp_path / "agents" / name / "SKILL.md")
 
 
 # Changes

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import orjson
 import pytest
 import pytest_asyncio
 
@@ -20,15 +19,7 @@ from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, Tool
 from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
-from tests.support.turns import (
-    Bench,
-    bench,
-    kinds,
-    read_all,
-    read_until,
-    roles,
-    text_of,
-)
+from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
 
 CODE = '''
 from pathlib import Path
@@ -333,10 +324,7 @@ async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(en
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        {"agent": "coder", "instruction": ""},
-        {"agent": "writer", "instruction": "Do it."},
-    ],
+    [{"agent": "coder", "instruction": ""}, {"agent": "writer", "instruction": "Do it."}],
 )
 async def test_a_call_that_does_not_fit_starts_nothing(engine, ollama, arguments):
     """The writer is there, but the session does not enable it."""
@@ -807,38 +795,6 @@ async def test_nobody_decides_about_an_agents_call(tmp_path, ollama):
         assert (decided["code"], decided["agent_name"]) == ("TOOL_CONFIRMATION_TIMEOUT", "coder")
         assert only(events, "agent_tool_result")["code"] == "TOOL_CONFIRMATION_TIMEOUT"
         assert only(events, "agent_complete")["success"] is True
-
-
-async def test_calls_with_the_same_id_in_several_agents_are_told_apart(tmp_path, ollama):
-    """Some servers count the calls of each reply from zero."""
-    for name in ("left", "right"):
-        write_agent(tmp_path, name, "agents: [coder]")
-    write_agent(tmp_path, "coder")
-    ollama.one_at_a_time = False
-    async with bench(tmp_path, ollama) as engine:
-        ollama.reply(tool_calls=[ask("left") | {"id": "call_0"}, ask("right") | {"id": "call_1"}])
-        for name in ("left", "right"):
-            who = f"You are the {name}."
-            ollama.reply(["Plan."], match=who)
-            inner = ask("coder", f"For {name}.") | {"id": "call_0"}
-            ollama.reply(tool_calls=[inner], match=who)
-            for text in ("Plan.", "One.", "Two."):
-                ollama.reply([f"{text} For {name}."], match=f"For {name}.")
-            ollama.reply([f"The {name} is done."], match=who)
-        says(ollama, "End.")
-        session = await session_with(engine, "left", "right")
-        with anyio.fail_after(30):
-            reply: Any = await engine.chat.complete(session, message="Go.")
-        assert reply["message"]["content"] == "End."
-        for entry, name in zip(reply["tool_calls_executed"], ("left", "right"), strict=True):
-            other = {"left": "right", "right": "left"}[name]
-            text = orjson.dumps(entry["agent_events"]).decode()
-            assert f"Two. For {name}." in text
-            assert f"For {other}." not in text
-            starts = [e["data"] for e in entry["agent_events"] if e["event"] == "agent_start"]
-            assert [start["agent_name"] for start in starts] == [name, "coder"]
-            assert starts[1]["parent_call_id"] == starts[0]["agent_call_id"]
-            assert starts[1]["agent_call_id"] != starts[0]["agent_call_id"]
 
 
 # Skills, prompts, length

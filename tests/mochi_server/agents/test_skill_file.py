@@ -10,11 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.agents.skill_file import (
-    SkillFile,
-    parse_skill_file,
-    read_skill_file,
-)
+from mochi_server.agents.skill_file import SkillFile, parse_skill_file, read_skill_file
 from mochi_server.core.front_matter import MAX_DEPTH, MAX_FILE_BYTES, FrontMatterError
 
 

@@ -119,10 +119,7 @@ async def test_the_model_is_told_of_the_enabled_agents_in_their_order(bench):
                 "description": "The name of the agent to invoke.",
                 "enum": ["writer", "coder"],
             },
-            "instruction": {
-                "type": "string",
-                "description": "A clear, detailed instruction.",
-            },
+            "instruction": {"type": "string", "description": "A clear, detailed instruction."},
             "session_id": {
                 "type": "string",
                 "description": "Optional session ID to continue a previous agent conversation.",

@@ -12,12 +12,7 @@ import pytest
 
 from mochi_server.chat.reply import Reply
 from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
-from mochi_server.errors import (
-    ConfirmationNotFound,
-    InvalidRequest,
-    ToolConfirmationTimeout,
-    ToolsNotSupported,
-)
+from mochi_server.errors import ConfirmationNotFound, ToolsNotSupported
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
@@ -315,12 +310,6 @@ async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(
     assert "confirm_by_vote" in file.read_text()
 
 
-async def test_without_tool_settings_no_tools_are_sent(engine, ollama):
-    ollama.reply(["Hi."])
-    await engine.turn(await engine.session())
-    assert "tools" not in ollama.chats[0]
-
-
 async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored(engine, ollama):
     model = ollama.models["qwen3:14b"]
     model.capabilities = ["completion"]
@@ -411,54 +400,6 @@ async def test_confirm_destructive_asks_only_about_what_may_do_harm(engine, olla
     }
 
 
-async def test_a_question_that_nobody_answers_counts_as_denied(tmp_path, ollama):
-    write_tools(tmp_path)
-    options = {"tool_confirmation_timeout_seconds": 0.2}
-    async with bench(tmp_path, ollama, **options) as engine:
-        ollama.reply(tool_calls=[call("add", a=1)])
-        ollama.reply(["Nobody."])
-        session = await engine.session(**offer("always_confirm"))
-        events = await engine.turn(session)
-        result = of_kind(events, "tool_result")[0]
-        assert (result["success"], result["code"]) == (False, "TOOL_CONFIRMATION_TIMEOUT")
-        decided = of_kind(events, "tool_call_confirmation_decided")[0]
-        assert (decided["approved"], decided["code"]) == (False, "TOOL_CONFIRMATION_TIMEOUT")
-        with pytest.raises(ToolConfirmationTimeout):
-            await engine.chat.confirm(session, decided["confirmation_id"], approved=True)
-        assert text_of(events) == "Nobody."
-
-
-async def test_a_decision_counts_once_and_only_in_its_own_session(engine, ollama):
-    ollama.reply(tool_calls=[call("add", a=1)])
-    ollama.reply(["4."])
-    session = await engine.session(**offer("always_confirm"))
-    other = await engine.session()
-    log = await engine.start(session)
-    asked = await question(engine, session)
-    for wrong in [(other, asked), (session, "conf_0"), ("nobody", asked)]:
-        with pytest.raises(ConfirmationNotFound):
-            await engine.chat.confirm(*wrong, approved=True)
-    outcomes = await asyncio.gather(
-        *(engine.chat.confirm(session, asked, approved=bool(n % 2)) for n in range(6)),
-        return_exceptions=True,
-    )
-    assert [isinstance(outcome, ConfirmationNotFound) for outcome in outcomes].count(False) == 1
-    assert len(of_kind(await read_all(log), "tool_result")) == 1
-
-
-async def test_changed_arguments_that_do_not_fit_leave_the_question_open(engine, ollama):
-    """A slip of the person must not cost the call."""
-    ollama.reply(tool_calls=[call("add", a=1)])
-    ollama.reply(["Good."])
-    session = await engine.session(**offer("always_confirm"))
-    log = await engine.start(session)
-    asked = await question(engine, session)
-    with pytest.raises(InvalidRequest):
-        await engine.chat.confirm(session, asked, approved=True, arguments={"a": "x"})
-    await engine.chat.confirm(session, asked, approved=True, arguments={"a": "20"})
-    assert of_kind(await read_all(log), "tool_result")[0]["result"] == "23"
-
-
 async def test_arguments_that_a_person_takes_away_are_told_as_they_are(engine, ollama):
     ollama.reply(tool_calls=[call("greet", name="you")])
     ollama.reply(["Good."])
@@ -502,37 +443,6 @@ async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_t
     assert len(contents) == 2
     assert "interrupted" in contents[0]
     assert contents[1] == "4"
-
-
-async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(engine, ollama):
-    ollama.reply(tool_calls=[call("add", a=1)])
-    ollama.reply(["Denied."])
-    session = await engine.session(**offer("always_confirm"))
-    with anyio.fail_after(30):
-        answer = await engine.chat.complete(session, message="Add.")
-    [entry] = masked(answer["tool_calls_executed"])
-    assert (entry["tool_name"], entry["success"]) == ("add", False)
-    assert entry["code"] == "TOOL_EXECUTION_DENIED"
-    assert "confirmations" in engine.stored(session)[2]["content"]
-
-
-async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(engine, ollama):
-    ollama.reply(tool_calls=[call("add", a=1), call("launch")])
-    ollama.reply(["Eight."])
-    session = await engine.session(**offer("always_confirm"))
-
-    async def decide() -> None:
-        asked = await question(engine, session)
-        await engine.chat.confirm(session, asked, approved=True, arguments={"a": 5})
-
-    with anyio.fail_after(30):
-        _, answer = await asyncio.gather(
-            decide(), engine.chat.complete(session, message="Add.", wait=True)
-        )
-    entries = {entry["tool_name"]: entry for entry in masked(answer["tool_calls_executed"])}
-    assert entries["add"]["result"] == "8"
-    assert (entries["add"]["edited"], entries["add"]["arguments"]) == (True, {"a": 5})
-    assert entries["launch"]["code"] == "TOOL_NOT_FOUND"
 
 
 def test_a_call_that_a_provider_repeats_is_one_call():
@@ -618,30 +528,12 @@ async def test_a_reload_while_a_question_is_open_does_not_disturb_the_turn(
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "sum 4"
 
 
-async def test_the_status_names_active_unknown_and_missing_tools(engine, tmp_path):
-    broken = FUNCTIONS.replace('    """Say nothing."""\n', "")
-    (tmp_path / "tools" / "functions.py").write_text(broken)
-    session = await engine.session(**offer("confirm_destructive", "add", "silent", "launch"))
-    status = await engine.runtime.status.of(session)
-    assert status["tools_enabled"] is True
-    assert status["active_tools"] == ["add"]
-    assert status["execution_policy"] == "confirm_destructive"
-    assert status["unknown_tools"] == ["launch"]
-    assert list(status["missing_tools"]) == ["silent"]
-    assert status["missing_tools"]["silent"]
-
-
 async def test_names_that_nothing_has_enable_neither_tools_nor_agents(engine):
     agents = AgentSettings(enabled_agents=["nobody"])
     session = await engine.session(**offer("never_confirm", "launch"), agent_settings=agents)
     status = await engine.runtime.status.of(session)
     assert (status["tools_enabled"], status["unknown_tools"]) == (False, ["launch"])
     assert (status["agents_enabled"], status["unknown_agents"]) == (False, ["nobody"])
-
-
-async def test_the_status_has_the_policy_in_force_where_none_was_set(engine):
-    status = await engine.runtime.status.of(await engine.session())
-    assert status["execution_policy"] == "always_confirm"
 
 
 async def test_what_was_executed_is_counted(engine, ollama):

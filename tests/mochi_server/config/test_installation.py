@@ -25,20 +25,23 @@ PACKAGES = (
 PULL = "from mochi_server.__main__ import main; sys.exit(main(['pull']))"
 
 
-def site_packages(folder: Path, *without: str, source: dict | None = None) -> Path:
-    """Links to every installed package; ``source`` is where an installer had ours from."""
+def site_packages(folder: Path, *without: str) -> Path:
+    """Links to every installed package, and ours."""
     folder.mkdir(parents=True)
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name not in without and not entry.name.startswith("mochi_server-"):
             (folder / entry.name).symlink_to(entry)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package)
-    if source is not None:
-        metadata = folder / "mochi_server-0.1.0.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mochi-server\n")
-        (metadata / "direct_url.json").write_text(json.dumps(source))
     return folder
+
+
+def installed_from(packages: Path, source: dict) -> None:
+    """Note among the packages where an installer had ours from."""
+    metadata = packages / "mochi_server-0.1.0.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mochi-server\n")
+    (metadata / "direct_url.json").write_text(json.dumps(source))
 
 
 def said(folder: Path, packages: Path | None = None, **variables: str) -> list[str]:
@@ -82,39 +85,34 @@ def test_a_command_that_path_leads_to_is_named_alone(tmp_path):
 def test_an_optional_part_comes_from_where_the_installation_came_from(tmp_path):
     wheel = tmp_path / "wheels" / "mochi_server-0.1.0-py3-none-any.whl"
     commit = "0123abc"
-    for number, (source, wanted) in enumerate(
-        [
-            ({"url": ROOT.as_uri(), "dir_info": {}}, shlex.quote(f"{ROOT}[local]")),
-            ({"url": tmp_path.as_uri(), "dir_info": {}}, "'.[local]'"),
-            ({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}, "-e '.[local]'"),
-            (
-                {"url": wheel.as_uri(), "archive_info": {}},
-                "'./wheels/mochi_server-0.1.0-py3-none-any.whl[local]'",
-            ),
-            (
-                {
-                    "url": "https://git.example/mochi.git",
-                    "vcs_info": {"vcs": "git", "commit_id": commit},
-                },
-                "'mochi-server[local] @ git+https://git.example/mochi.git'",
-            ),
-            ({}, "'mochi-server[local]'"),
-        ]
-    ):
-        packages = site_packages(tmp_path / str(number), source=source)
+    packages = site_packages(tmp_path / "packages")
+    for source, wanted in [
+        ({"url": ROOT.as_uri(), "dir_info": {}}, shlex.quote(f"{ROOT}[local]")),
+        ({"url": tmp_path.as_uri(), "dir_info": {}}, "'.[local]'"),
+        ({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}, "-e '.[local]'"),
+        (
+            {"url": wheel.as_uri(), "archive_info": {}},
+            "'./wheels/mochi_server-0.1.0-py3-none-any.whl[local]'",
+        ),
+        (
+            {
+                "url": "https://git.example/mochi.git",
+                "vcs_info": {"vcs": "git", "commit_id": commit},
+            },
+            "'mochi-server[local] @ git+https://git.example/mochi.git'",
+        ),
+        ({}, "'mochi-server[local]'"),
+    ]:
+        installed_from(packages, source)
         _, install = said(tmp_path, packages)
         assert install.partition(" install ")[2].endswith(wanted), install
 
 
 def test_pull_looks_for_the_engine_before_it_fetches_anything(tmp_path):
-    packages = site_packages(tmp_path / "packages", "xllamacpp", source={})
+    packages = site_packages(tmp_path / "packages", "xllamacpp")
+    installed_from(packages, {})
     done = subprocess.run(
-        [
-            sys.executable,
-            "-S",
-            "-c",
-            f"import sys; sys.path.insert(0, {str(packages)!r}); {PULL}",
-        ],
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(packages)!r}); {PULL}"],
         cwd=tmp_path,
         env={**environment(models_dir=tmp_path / "models"), "PYTHONPATH": ""},
         capture_output=True,

@@ -423,10 +423,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path):
 def test_of_many_findings_the_first_are_shown_and_the_rest_counted():
     many = [warning(str(number), "Correct it.") for number in range(MAX_SHOWN + 5)]
     assert shortened(many[:MAX_SHOWN], lambda left: note(str(left))) == many[:MAX_SHOWN]
-    assert shortened(many, lambda left: note(f"{left} more")) == [
-        *many[:MAX_SHOWN],
-        note("5 more"),
-    ]
+    assert shortened(many, lambda left: note(f"{left} more")) == [*many[:MAX_SHOWN], note("5 more")]
 
 
 async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime):

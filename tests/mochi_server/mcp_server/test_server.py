@@ -71,12 +71,7 @@ def notes():
 async def records(runtime: Runtime) -> list[tuple[str, bool, str | None, Any]]:
     """The history of confirmations: tool, whether approved, who decided, what ran."""
     return [
-        (
-            each.confirmation.tool_name,
-            each.decision.approved,
-            each.decision.decided_by,
-            each.ran,
-        )
+        (each.confirmation.tool_name, each.decision.approved, each.decision.decided_by, each.ran)
         for each in await runtime.inbox.history()
     ]
 
@@ -572,10 +567,7 @@ async def test_a_request_cannot_bring_the_state_of_another(tmp_path, ollama, not
             )
             assert list(again.input_requests) == [question] == [pending.confirmation_id]
             done = await call(
-                "write",
-                {"text": "one"},
-                input_responses=answers,
-                request_state=again.request_state,
+                "write", {"text": "one"}, input_responses=answers, request_state=again.request_state
             )
         assert text_of(done) == "wrote one"
         assert notes.written == ["one"]

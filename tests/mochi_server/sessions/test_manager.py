@@ -23,7 +23,6 @@ from mochi_server.sessions import (
     AgentSettings,
     ChatSession,
     ConversationSummary,
-    JSONFileStorage,
     MemoryStorage,
     SessionManager,
     ToolSettings,
@@ -307,12 +306,6 @@ async def test_a_foreign_cursor_is_an_invalid_request(manager, cursor):
         await manager.list(cursor=cursor)
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_below_one_is_an_invalid_request(manager, limit):
-    with pytest.raises(InvalidRequest):
-        await manager.list_json(limit=limit)
-
-
 async def test_a_change_of_another_process_is_seen_at_once(tmp_path):
     mine, other = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
@@ -341,26 +334,6 @@ async def test_what_an_editor_changes_in_place_is_read_anew(tmp_path):
     path.write_bytes(b"{")
     listed = await manager.list()
     assert (listed.entries, [each["session_id"] for each in listed.problems]) == ([], ["one"])
-
-
-async def test_between_two_sweeps_no_session_is_looked_at(tmp_path):
-    class Counting(JSONFileStorage):
-        sweeps = 0
-
-        async def entries(self):
-            self.sweeps += 1
-            return await super().entries()
-
-    storage = Counting(tmp_path)
-    manager = SessionManager(storage, sweep_seconds=3600)
-    await manager.create("m", session_id="one")
-    for number in range(5):
-        await manager.list_json()
-        async with manager.edit("one") as session:
-            session.append(UserMessage(content=str(number)))
-        listed = json.loads(await manager.list_json())
-        assert listed["sessions"][0]["message_count"] == number + 1
-    assert storage.sweeps == 1
 
 
 async def test_a_long_first_message_and_a_long_head_are_listed(tmp_path):

@@ -71,10 +71,6 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
-def answer(process: subprocess.Popen[str]) -> str:
-    return process.stdout.readline().strip()
-
-
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "data" / "confirmations"
@@ -83,21 +79,6 @@ def folder(tmp_path):
 @pytest.fixture
 def store(folder):
     return FileConfirmationStore(folder)
-
-
-async def test_of_two_processes_that_decide_at_once_one_wins(folder, store):
-    asked = [make_confirmation() for _ in range(200)]
-    for each in asked:
-        await store.put(each)
-    with decider(folder, "first") as first, decider(folder, "second") as second:
-        for each in asked:
-            for process in (first, second):
-                tell(process, each.confirmation_id)
-            outcomes = [await asyncio.to_thread(answer, process) for process in (first, second)]
-            assert sorted(outcomes) == ["lost", "won"]
-            decision = await store.decision(each.confirmation_id)
-            assert decision.reason == ("first" if outcomes[0] == "won" else "second")
-    assert await store.pending() == []
 
 
 async def test_a_process_that_is_killed_leaves_each_pending_or_decided(folder, store):
@@ -123,18 +104,6 @@ async def test_a_process_that_is_killed_leaves_each_pending_or_decided(folder, s
     for each in pending:
         await store.decide(each, NO)
     assert await store.pending() == []
-
-
-async def test_a_waiter_notices_a_decision_of_another_process(folder, store):
-    await store.put(asked := make_confirmation())
-    with decider(folder, "other") as process:
-        async with store.watch() as changes:
-            tell(process, asked.confirmation_id)
-            with anyio.fail_after(30):
-                change = await anext(changes)
-    assert change.kind == "decided"
-    assert change.decision.reason == "other"
-    await store.aclose()
 
 
 async def test_what_is_stored_outlives_the_store(folder, store):

@@ -99,12 +99,6 @@ async def _write_and_kill(folder: Path, moment: float, segment_bytes: int) -> No
     assert ends == dict.fromkeys(runs, "interrupted")
 
 
-async def test_of_eight_processes_one_takes_a_run_of_a_dead_one(tmp_path):
-    async with process("write", tmp_path, 1, 10**9) as child:
-        assert await answer(child) == "3"
-    await _take_by_eight(tmp_path, "run_0")
-
-
 async def test_of_eight_processes_one_takes_a_parked_run(tmp_path):
     journal = FileRunJournal(tmp_path)
     await park(journal)

@@ -82,17 +82,6 @@ async def test_numbers_grow_over_all_runs_of_a_session(engine):
     assert numbers == sorted(set(numbers))
 
 
-async def test_an_unknown_run_is_not_found(engine):
-    control = engine.runtime.run_control
-    for step in (control.join, control.status, control.stop):
-        with pytest.raises(RunNotFound):
-            await step("run_0123456789abcdef")
-    session = await engine.session()
-    assert await control.join_session(session) is None
-    with pytest.raises(RunNotFound):
-        await control.stop_session(session)
-
-
 @pytest.mark.parametrize("here", [True, False])
 async def test_a_stop_keeps_the_partial_reply_and_answers_with_it(engine, other, ollama, *, here):
     endless(ollama)

@@ -212,17 +212,6 @@ async def begin(machines: Machines) -> tuple[str, str, asyncio.Event]:
 
 
 @needs_redis
-async def test_a_reader_at_another_machine_gets_everything(machines):
-    _, run_id, gate = await begin(machines)
-    reader = await machines.other.runs.join(run_id)
-    gate.set()
-    events = await read_all(reader)
-    assert "".join(e.content for e in events if e.type == "content_delta") == "".join(WORDS)
-    assert kinds(events)[-2:] == ["message_complete", "done"]
-    assert await machines.states() == ["done"]
-
-
-@needs_redis
 @short_leases
 async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(machines, caplog):
     """Its lease expires, and yet nobody ends what it executes, nor stores it twice afterwards."""

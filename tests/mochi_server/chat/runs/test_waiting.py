@@ -19,7 +19,7 @@ from mochi_server.errors import SessionBusy
 from mochi_server.protocol.events import ConfirmationRequired, Event
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
-from mochi_server.sessions.types import AgentSettings, ToolSettings
+from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import Redis, needs_redis, running_redis
 from tests.support.turns import Bench, bench, kinds, read_until
@@ -60,20 +60,11 @@ class AnHourLater(Clock):
 
 
 class House:
-    """A data folder with tools and two agents, and what its tools have done."""
+    """A data folder with tools, and what they have done."""
 
     def __init__(self, folder: Path, ollama: FakeOllama, redis: Redis | None = None) -> None:
         self.folder, self.ollama, self.redis = folder, ollama, redis
-        text = TOOLS.format(ran=folder / "ran")
-        write(folder / "tools" / "__init__.py", text)
-        for name, head in (("chief", "agents: [worker]"), ("worker", "agents: []")):
-            write(
-                folder / "agents" / name / "SKILL.md",
-                f"---\ndescription: The {name}.\n{head}\n---\n\nYou are the {name}.\n",
-            )
-            write(folder / "agents" / name / f"{name}.py", text)
-            names = f"from .{name} import __all__, __destructive__, erase, look\n"
-            write(folder / "agents" / name / "__init__.py", names)
+        write(folder / "tools" / "__init__.py", TOOLS.format(ran=folder / "ran"))
 
     @property
     def ran(self) -> list[str]:
@@ -92,10 +83,15 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-@pytest_asyncio.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
+in_redis_too = pytest.mark.parametrize(
+    "house", ["files", pytest.param("redis", marks=needs_redis)], indirect=True
+)
+
+
+@pytest_asyncio.fixture
 async def house(request, tmp_path, ollama):
     ollama.one_at_a_time = False
-    if request.param == "files":
+    if getattr(request, "param", "files") == "files":
         yield House(tmp_path, ollama)
         return
     async with running_redis(tmp_path) as redis:
@@ -110,8 +106,7 @@ async def first(house):
 
 async def session_of(engine: Bench, policy: str = "confirm_destructive") -> str:
     return await engine.session(
-        agent_settings=AgentSettings(enabled_agents=["chief", "worker"]),
-        tool_settings=ToolSettings(tools=["look", "erase"], execution_policy=policy),
+        tool_settings=ToolSettings(tools=["look", "erase"], execution_policy=policy)
     )
 
 
@@ -190,6 +185,7 @@ async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, olla
     assert await first_pending(first) == "call_1"
 
 
+@in_redis_too
 async def test_a_decision_takes_a_run_up_where_it_stood(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     ollama.reply(["Done."])
@@ -220,6 +216,7 @@ async def test_a_decision_takes_a_run_up_where_it_stood(first, house, ollama):
     assert await first.runtime.confirmations.of_run(run_id) == []
 
 
+@in_redis_too
 async def test_another_process_decides_after_the_first_has_ended(house, ollama):
     """A reader was there, which the stop of the server ends without ``done``."""
     ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
@@ -285,36 +282,7 @@ async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_beg
     assert all(after[name] == before[name] for name in before.keys() - sizes)
 
 
-async def test_an_agent_within_an_agent_goes_on(house, ollama):
-    async with house.process() as one:
-        session = await session_of(one)
-        ollama.reply(tool_calls=[call("agent", agent="chief", instruction="Clean up.")])
-        ollama.reply(["I plan."])
-        worker = call("agent", "call_2", agent="worker", instruction="Erase.")
-        ollama.reply(tool_calls=[call("look", "call_1", path="x"), worker])
-        ollama.reply(["The worker plans."])
-        ollama.reply(tool_calls=[call("look", "call_1", path="y")])
-        ollama.reply(tool_calls=[call("erase", "call_1", path="z")])
-        run_id = await ask(one, session)
-        assert sorted(house.ran) == ["looked at x", "looked at y"]
-    async with house.process() as two:
-        two.runtime.start()
-        await waiting(two, run_id)
-    async with house.process() as three:
-        ollama.reply(["The worker is done."])
-        ollama.reply(["The chief is done."])
-        ollama.reply(["All done."])
-        await decide(three)
-        assert (await ended(three, run_id))["state"] == "done"
-        assert sorted(house.ran) == ["erased z", "looked at x", "looked at y"]
-        assert three.stored(session)[-1]["content"] == "All done."
-        assert "The chief is done." in three.stored(session)[-2]["content"]
-        events = [event for _, event in await replay(three, run_id)]
-        assert [kinds(events).count(kind) for kind in ("agent_start", "agent_complete")] == [2, 2]
-        assert sum(isinstance(event, ConfirmationRequired) for event in events) == 1
-        assert not [m for m in ollama.chats[-1]["messages"] if "interrupted" in str(m["content"])]
-
-
+@in_redis_too
 async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     session = await session_of(first)
@@ -328,6 +296,7 @@ async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     await first.turn(session, "Again.")
 
 
+@in_redis_too
 async def test_time_that_is_over_takes_a_run_up(house, ollama, monkeypatch):
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Then not."])
@@ -386,6 +355,7 @@ async def test_nothing_stays_open_for_a_tool_that_is_gone(house, ollama):
     assert house.ran == []
 
 
+@in_redis_too
 async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(house, first):
     """What was decided before is acted on when the rest is decided, too."""
     calls = [call("erase", name, path=name) for name in ("a", "b")]
@@ -405,6 +375,7 @@ async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(hou
     assert sorted(house.ran) == ["erased a", "erased b"], events
 
 
+@in_redis_too
 async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(house, first, monkeypatch):
     """Though many confirmations make it slow to notice changes, it is not let go again."""
     house.ollama.reply(["Go."], tool_calls=[call("erase", path="a")])
@@ -465,7 +436,6 @@ async def test_a_tool_that_has_changed_is_asked_about_again(house, ollama):
         assert [event.arguments["how"] for event in asked] == ["softly", "for ever"]
 
 
-@pytest.mark.parametrize("house", ["files"], indirect=True)
 async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
     """It could run a second time after a crash."""
     ollama.reply(tool_calls=[call("erase", path="a")])
@@ -481,7 +451,6 @@ async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
     journal.unlink()
 
 
-@pytest.mark.parametrize("house", ["files"], indirect=True)
 async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
     first, house, ollama
 ):
@@ -500,7 +469,6 @@ async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
     assert house.ran == []
 
 
-@pytest.mark.parametrize("house", ["files"], indirect=True)
 async def test_confirmations_of_runs_that_are_gone_do_not_stay(house, ollama, monkeypatch):
     ollama.reply(tool_calls=[call("erase", path="a")])
     async with house.process() as one:

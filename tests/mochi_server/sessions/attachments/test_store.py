@@ -53,18 +53,6 @@ async def test_only_what_was_kept_can_be_opened(tmp_path, name):
         await store.open("a1", name)
 
 
-async def test_attachments_end_with_their_session(tmp_path):
-    store = AttachmentStore(tmp_path)
-    kept = await store.put("a1", b"one", "text/plain")
-    other = await store.put("b2", b"one", "text/plain")
-    await store.remove("a1")
-    await store.remove("a1")
-    with pytest.raises(AttachmentNotFound):
-        await store.open("a1", kept.attachment_id)
-    handle, _ = await store.open("b2", other.attachment_id)
-    os.close(handle)
-
-
 async def test_a_place_that_cannot_be_written_is_a_named_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):

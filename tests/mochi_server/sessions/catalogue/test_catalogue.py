@@ -412,19 +412,6 @@ async def test_catalogues_of_other_versions_go_when_no_process_uses_them(tmp_pat
     assert foreign.read_bytes() == b"of another program"
 
 
-async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
-    manager = SessionManager(MemoryStorage(), catalogue_path=path)
-    manager.catalogue.watch()
-    await manager.create("m", session_id="one")
-    assert await ids(manager) == ["one"]
-    await manager.create("m", session_id="two")
-    assert await ids(manager) == ["two", "one"]
-    await manager.aclose()
-    assert await ids(manager) == ["two", "one"]
-    await manager.aclose()
-    assert not path.parent.exists()
-
-
 class AuthoritativeStorage(MemoryStorage):
     """As a database: each change is one of the generation."""
 

@@ -49,11 +49,7 @@ def outcomes(report):
 
 
 async def test_importing_twice_makes_nothing_twice(imports):
-    export = [
-        chat("?a", "b", "c", tree=[-1, 0, 0]),
-        chat("?d", key="c2"),
-        chat("?e", key=""),
-    ]
+    export = [chat("?a", "b", "c", tree=[-1, 0, 0]), chat("?d", key="c2"), chat("?e", key="")]
     assert outcomes(await imports.run(export)) == ["created"] * 4
     before = imports.files
     assert outcomes(await imports.run(export)) == ["unchanged"] * 4

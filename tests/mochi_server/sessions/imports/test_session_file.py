@@ -27,14 +27,17 @@ def asking(content):
     return session
 
 
+@pytest.mark.parametrize("new_id", [False, True])
 @pytest.mark.parametrize("path", OLD, ids=lambda path: "/".join(path.parts[-3:]))
-async def test_a_session_file_is_stored_as_it_is_but_for_its_policies(imports, path):
+async def test_a_session_file_is_stored_as_it_is_but_for_id_and_policies(imports, path, new_id):
     content = path.read_bytes()
-    done = await import_session_file(imports.sessions, content)
-    assert done.session_id == json.loads(content)["metadata"]["session_id"]
-    assert imports.stored(done.session_id) == asking(content)
-    assert done.policies_changed is (asking(content) != json.loads(content))
-    if not done.policies_changed:
+    done = await import_session_file(imports.sessions, content, new_id=new_id)
+    expected = asking(content)
+    assert done.policies_changed is (expected != json.loads(content))
+    assert (done.session_id != expected["metadata"]["session_id"]) is new_id
+    expected["metadata"]["session_id"] = done.session_id
+    assert imports.stored(done.session_id) == expected
+    if not done.policies_changed and not new_id:
         assert (imports.sessions.storage.folder / f"{done.session_id}.json").read_bytes() == content
     assert len((await imports.sessions.get(done.session_id)).messages) == done.message_count
     assert done.version == json.loads(content)["metadata"].get("format_version", "1.0")
@@ -105,14 +108,6 @@ async def test_a_session_that_is_there_is_never_overwritten(imports):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", OLD, ids=lambda path: "/".join(path.parts[-3:]))
-async def test_another_id_is_all_else_that_changes(imports, path):
-    before = asking(path.read_bytes())
-    done = await import_session_file(imports.sessions, path.read_bytes(), new_id=True)
-    before["metadata"]["session_id"] = done.session_id
-    assert imports.stored(done.session_id) == before
-
-
 @pytest.mark.parametrize("session_id", [None, "", "../../etc/passwd", "x" * 65, 7.5])
 async def test_an_id_that_is_none_is_replaced(imports, session_id):
     head = {"model": "m", "created_at": "", "updated_at": ""}
@@ -123,13 +118,6 @@ async def test_an_id_that_is_none_is_replaced(imports, session_id):
     assert [path.name for path in imports.sessions.storage.folder.glob("*.json")] == [
         f"{done.session_id}.json"
     ]
-
-
-async def test_a_session_that_is_stored_just_so_stays(imports):
-    content = json.dumps({"metadata": {"session_id": "a", "model": "m"}}).encode()
-    assert (await import_session_file(imports.sessions, content)).outcome == "created"
-    assert (await import_session_file(imports.sessions, content)).outcome == "unchanged"
-    assert imports.files == {"a.json": content}
 
 
 @pytest.mark.parametrize(

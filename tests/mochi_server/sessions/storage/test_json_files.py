@@ -120,15 +120,6 @@ async def test_nobody_reads_a_private_session_while_it_is_saved(tmp_path):
     assert modes == {0o600}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give any group")
-async def test_a_session_keeps_its_group(tmp_path):
-    storage = JSONFileStorage(tmp_path)
-    await storage.write("one", [b"old"])
-    os.chown(tmp_path / "one.json", -1, 12345)
-    await storage.write("one", [b"new"])
-    assert (tmp_path / "one.json").stat().st_gid == 12345
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 async def test_a_session_that_root_writes_stays_with_its_owner(tmp_path):
     """A server that is no root must not lose it to a command that is."""
