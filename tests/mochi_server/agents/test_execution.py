@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.agents.prompt_loader import built_in
+from mochi_server.agents import PromptLoader
+from mochi_server.agents.prompt_loader import MAX_FILE_BYTES, built_in
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
 from mochi_server.sessions import SessionManager
@@ -19,6 +21,7 @@ from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, Tool
 from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
+from tests.support.tools import PlainTool
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
 
 CODE = '''
@@ -883,3 +886,62 @@ async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(tmp_path
         assert result.endswith("The answer is 42.")
         assert len(result) < 2100
         assert only(events, "agent_complete")["output"] == result
+
+
+# Its prompts
+
+
+@pytest.fixture
+def files(tmp_path):
+    return tmp_path / "planning.md", tmp_path / "execution.md"
+
+
+@pytest.fixture
+def prompts(files):
+    return PromptLoader(*files)
+
+
+def test_without_files_the_prompts_are_ours(prompts, caplog):
+    assert prompts.planning().startswith("Make a plan")
+    assert prompts.execution().startswith("Work on the task")
+    assert caplog.records == []
+
+
+def test_planning_tells_the_tools_that_will_be_there(prompts):
+    told = prompts.planning([PlainTool("read"), PlainTool("write")])
+    assert "- read: Says read.\n- write: Says write.\n" in told
+    for text in (told, prompts.planning(), prompts.execution()):
+        assert "{" not in text
+
+
+def test_a_file_goes_before_ours_and_is_read_again_when_it_changes(prompts, files):
+    planning, execution = files
+    planning.write_text("\ufeffPlan! With:\n{tools}\n", "utf-8")
+    assert prompts.planning([PlainTool("read")]) == "Plan! With:\n- read: Says read."
+    assert prompts.execution().startswith("Work on the task")
+    execution.write_text("Work {hard}!")
+    assert prompts.execution() == "Work {hard}!"
+    planning.write_text("Think!")
+    assert prompts.planning() == "Think!"
+    planning.unlink()
+    assert prompts.planning().startswith("Make a plan")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda path: path.mkdir(), "cannot be used"),
+        (lambda path: path.write_bytes(b"\xff"), "not UTF-8"),
+        (lambda path: path.write_text(" \n"), "empty"),
+        (lambda path: path.write_text("x" * (MAX_FILE_BYTES + 1)), "larger than"),
+        (lambda path: path.symlink_to(path.with_name("nothing")), "cannot be used"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_once(prompts, files, caplog, spoil, reason):
+    spoil(files[0])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert prompts.planning().startswith("Make a plan")
+    [record] = caplog.records
+    assert str(files[0]) in record.getMessage()
+    assert reason in record.getMessage()

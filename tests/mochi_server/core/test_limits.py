@@ -6,7 +6,7 @@ import asyncio
 import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from mochi_server.core.limits import (
     is_too_deep,
     may_be_too_deep,
 )
-from mochi_server.errors import MochiError
+from mochi_server.core.slots import Slots
+from mochi_server.errors import MochiError, ServerBusy
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
 from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.anthropic.provider import AnthropicProvider
@@ -359,3 +360,41 @@ async def test_an_event_of_many_values_is_not_handed_on(size):
     assert many not in received
     received, error = await read(client(*[small] * 10_000, text))
     assert (text in received, error) == (True, "")
+
+
+# How much callers may have of something
+
+
+def test_all_callers_together_have_the_slots_and_one_its_share():
+    slots = Slots("runs", 4, share=0.5)
+    with ExitStack() as held:
+        for caller in ("one", "one", "two", ""):
+            held.enter_context(slots.slot(caller))
+        for caller in ("one", "two", "three", ""):
+            with pytest.raises(ServerBusy) as refused:
+                slots.check(caller)
+            assert refused.value.retry_after == 1
+    slots.check("one")
+
+
+def test_one_caller_is_refused_while_others_are_not():
+    slots = Slots("runs", 4, share=0.5)
+    with slots.slot("one"), slots.slot("one"):
+        with pytest.raises(ServerBusy) as refused, slots.slot("one"):
+            pass
+        assert refused.value.details["limit"] == 2
+        slots.check("two")
+        slots.check("")
+
+
+def test_the_smallest_share_is_one_slot():
+    slots = Slots("runs", 3, share=0.1)
+    with slots.slot("one"), pytest.raises(ServerBusy):
+        slots.check("one")
+    slots.check("one")
+
+
+def test_the_process_itself_has_no_share():
+    slots = Slots("runs", 2, share=0.5)
+    with slots.slot(""), slots.slot(""), pytest.raises(ServerBusy):
+        slots.check("")

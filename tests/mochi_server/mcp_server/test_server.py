@@ -68,6 +68,20 @@ def notes():
     return Notes()
 
 
+@pytest.fixture
+async def runtime(tmp_path, ollama, notes):
+    async with library(tmp_path, ollama, notes) as runtime:
+        yield runtime
+
+
+def add_tool(runtime: Runtime, tool: PlainTool) -> None:
+    """Let the library have a harmless tool of another source."""
+    source = PlainSource(tool.source)
+    tool.destructive = False
+    source.found = [tool]
+    runtime.tools.sources.append(source)
+
+
 async def records(runtime: Runtime) -> list[tuple[str, bool, str | None, Any]]:
     """The history of confirmations: tool, whether approved, who decided, what ran."""
     return [
@@ -76,9 +90,9 @@ async def records(runtime: Runtime) -> list[tuple[str, bool, str | None, Any]]:
     ]
 
 
-async def test_tools_and_agents_are_listed(tmp_path, ollama, notes, era):
+async def test_tools_and_agents_are_listed(tmp_path, runtime, era):
     write_agent(tmp_path / "agents" / "worker", "description: Works.")
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+    async with client_of(runtime, era) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == ["ask", "agent_worker", "write", "read"]
     assert tools["write"].description == "Write a note."
@@ -139,13 +153,12 @@ async def test_a_conversation_gives_no_tools_that_are_not_offered(tmp_path, olla
     assert [tool["function"]["name"] for tool in request["tools"]] == ["read"]
 
 
-async def test_a_harmless_tool_runs_at_once(tmp_path, ollama, notes, era):
+async def test_a_harmless_tool_runs_at_once(notes, runtime, era):
     notes.written.append("before")
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, era) as client:
-            result = await client.call_tool("read", {})
-        assert (text_of(result), result.is_error) == ("before", False)
-        assert await records(runtime) == []
+    async with client_of(runtime, era) as client:
+        result = await client.call_tool("read", {})
+    assert (text_of(result), result.is_error) == ("before", False)
+    assert await records(runtime) == []
 
 
 class Camera(PlainTool):
@@ -160,62 +173,50 @@ class Camera(PlainTool):
         yield ToolOutput("Two files.", files)
 
 
-async def test_files_of_a_result_are_its_content(tmp_path, ollama, notes, era):
-    async with library(tmp_path, ollama, notes) as runtime:
-        source, tool = PlainSource("camera"), Camera("photograph", source="camera")
-        tool.destructive = False
-        source.found = [tool]
-        runtime.tools.sources.append(source)
-        async with client_of(runtime, era) as client:
-            result = await client.call_tool("photograph", {})
-        text, image, table = result.content
-        assert text.text == "Two files."
-        assert (image.data, image.mime_type) == ("cGljdHVyZQ==", "image/png")
-        assert (table.resource.blob, table.resource.mime_type) == ("dGFibGU=", "text/csv")
-        assert not any(runtime.settings.attachments_path.glob("*"))
+async def test_files_of_a_result_are_its_content(runtime, era):
+    add_tool(runtime, Camera("photograph", source="camera"))
+    async with client_of(runtime, era) as client:
+        result = await client.call_tool("photograph", {})
+    text, image, table = result.content
+    assert text.text == "Two files."
+    assert (image.data, image.mime_type) == ("cGljdHVyZQ==", "image/png")
+    assert (table.resource.blob, table.resource.mime_type) == ("dGFibGU=", "text/csv")
+    assert not any(runtime.settings.attachments_path.glob("*"))
 
 
-async def test_files_of_an_agent_that_is_cancelled_are_removed(tmp_path, ollama, notes, era):
+async def test_files_of_an_agent_that_is_cancelled_are_removed(tmp_path, ollama, runtime, era):
     write_agent(tmp_path / "agents" / "worker", "description: Works.", "tools: photograph")
     ollama.reply(["I plan."])
     ollama.reply(tool_calls=[{"name": "photograph", "arguments": {}}])
     ollama.reply(["So", "on"], pause_after=1, gate=anyio.Event())
-    async with library(tmp_path, ollama, notes) as runtime:
-        source, tool = PlainSource("camera"), Camera("photograph", source="camera")
-        tool.destructive = False
-        source.found = [tool]
-        runtime.tools.sources.append(source)
-        await runtime.sessions.create(MODEL)
-        kept = runtime.settings.attachments_path
-        async with client_of(runtime, era) as client, anyio.create_task_group() as group:
-            group.start_soon(client.call_tool, "agent_worker", {"instruction": "Work"})
-            await until(lambda: len([*kept.glob("*/*")]) == 2)
-            group.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            while len(runtime.runs):
-                await runtime.runs.wait_closed(5)
-        assert not any(kept.glob("*"))
+    add_tool(runtime, Camera("photograph", source="camera"))
+    await runtime.sessions.create(MODEL)
+    kept = runtime.settings.attachments_path
+    async with client_of(runtime, era) as client, anyio.create_task_group() as group:
+        group.start_soon(client.call_tool, "agent_worker", {"instruction": "Work"})
+        await until(lambda: len([*kept.glob("*/*")]) == 2)
+        group.cancel_scope.cancel()
+    with anyio.fail_after(30):
+        while len(runtime.runs):
+            await runtime.runs.wait_closed(5)
+    assert not any(kept.glob("*"))
 
 
-async def test_a_direct_call_leaves_no_server_and_no_workspace(tmp_path, ollama, notes):
+async def test_a_direct_call_leaves_no_server_and_no_workspace(tmp_path, runtime):
     wire = Wire(tmp_path / "plan", tools=[tool("echo", annotations={"readOnlyHint": True})])
     write_config(tmp_path, files=wire.entry(scope="session", trusted=True))
-    async with library(tmp_path, ollama, notes) as runtime:
-        source, used = PlainSource("other"), Camera("workspace__read", source="mcp:workspace")
-        used.destructive = False
-        source.found = [used]
-        runtime.tools.sources.append(source)
-        await runtime.mcp.refresh()
-        await runtime.mcp.servers["files"].wait_known()
-        async with client_of(runtime, MODERN) as client:
-            names = [each.name for each in (await client.list_tools()).tools]
-            assert "files__echo" in names
-            assert "workspace__read" not in names
-            with pytest.raises(MCPError):
-                await client.call_tool("workspace__read", {})
-            assert not (await client.call_tool("files__echo", {})).is_error
-            pid = wire.sent("tools/call")[-1]["pid"]
-            assert not is_running(pid)
+    add_tool(runtime, Camera("workspace__read", source="mcp:workspace"))
+    await runtime.mcp.refresh()
+    await runtime.mcp.servers["files"].wait_known()
+    async with client_of(runtime, MODERN) as client:
+        names = [each.name for each in (await client.list_tools()).tools]
+        assert "files__echo" in names
+        assert "workspace__read" not in names
+        with pytest.raises(MCPError):
+            await client.call_tool("workspace__read", {})
+        assert not (await client.call_tool("files__echo", {})).is_error
+        pid = wire.sent("tools/call")[-1]["pid"]
+        assert not is_running(pid)
 
 
 def test_what_changed_comes_before_the_question():
@@ -235,8 +236,8 @@ def test_what_changed_comes_before_the_question():
     assert question.text.startswith("It has changed.\n\nThis client wants to call")
 
 
-async def test_wrong_arguments_are_a_result_for_the_model(tmp_path, ollama, notes, era):
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+async def test_wrong_arguments_are_a_result_for_the_model(runtime, era):
+    async with client_of(runtime, era) as client:
         result = await client.call_tool("read", {"what": 1})
         assert result.is_error
         assert "what" in text_of(result)
@@ -247,46 +248,39 @@ async def test_wrong_arguments_are_a_result_for_the_model(tmp_path, ollama, note
         )
 
 
-async def test_a_person_is_asked_by_the_client(tmp_path, ollama, notes, era):
+async def test_a_person_is_asked_by_the_client(notes, runtime, era):
     person = Person()
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, era, person=person) as client:
-            for person.action in ("accept", "decline", "cancel"):
-                result = await client.call_tool("write", {"text": person.action})
-                assert result.is_error == (person.action != "accept")
-        assert text_of(result) == (
-            "the user denied this call. Reason: the person has closed the question without an "
-            "answer."
-        )
-        assert notes.written == ["accept"]
-        assert person.questions[0] == (
-            'This client wants to call the tool write with\n{\n  "text": "accept"\n}\n'
-            "Allow this call?"
-        )
-        assert len(person.questions) == 3
-        assert await records(runtime) == [
-            ("write", False, "mcp", None),
-            ("write", False, "mcp", None),
-            ("write", True, "mcp", {"text": "accept"}),
-        ]
-        assert await runtime.confirmations.pending() == []
+    async with client_of(runtime, era, person=person) as client:
+        for person.action in ("accept", "decline", "cancel"):
+            result = await client.call_tool("write", {"text": person.action})
+            assert result.is_error == (person.action != "accept")
+    assert text_of(result) == (
+        "the user denied this call. Reason: the person has closed the question without an answer."
+    )
+    assert notes.written == ["accept"]
+    assert person.questions[0] == (
+        'This client wants to call the tool write with\n{\n  "text": "accept"\n}\nAllow this call?'
+    )
+    assert len(person.questions) == 3
+    assert await records(runtime) == [
+        ("write", False, "mcp", None),
+        ("write", False, "mcp", None),
+        ("write", True, "mcp", {"text": "accept"}),
+    ]
+    assert await runtime.confirmations.pending() == []
 
 
-async def test_a_tool_that_asks_while_it_runs_asks_the_person(tmp_path, ollama, notes, era):
+async def test_a_tool_that_asks_while_it_runs_asks_the_person(runtime, era):
     person = Person(content={"city": "Rome"})
-    async with library(tmp_path, ollama, notes) as runtime:
-        source, tool = PlainSource("travel"), BookingTool("book", source="travel")
-        tool.destructive = False
-        source.found = [tool]
-        runtime.tools.sources.append(source)
-        async with client_of(runtime, era, person=person) as client:
-            booked = await client.call_tool("book", {})
-            person.content = {"city": 7}
-            wrong = await client.call_tool("book", {})
-            person.action = "decline"
-            declined = await client.call_tool("book", {})
-        async with client_of(runtime, era) as client:
-            cancelled = await client.call_tool("book", {})
+    add_tool(runtime, BookingTool("book", source="travel"))
+    async with client_of(runtime, era, person=person) as client:
+        booked = await client.call_tool("book", {})
+        person.content = {"city": 7}
+        wrong = await client.call_tool("book", {})
+        person.action = "decline"
+        declined = await client.call_tool("book", {})
+    async with client_of(runtime, era) as client:
+        cancelled = await client.call_tool("book", {})
     assert text_of(booked) == "accept: {'city': 'Rome'}"
     assert [text_of(each) for each in (wrong, declined)] == ["decline: None"] * 2
     assert text_of(cancelled) == "cancel: None"
@@ -294,18 +288,15 @@ async def test_a_tool_that_asks_while_it_runs_asks_the_person(tmp_path, ollama, 
     assert set(person.forms[0]["properties"]) == {"city", "nights"}
 
 
-async def test_what_is_filled_in_does_not_become_arguments(tmp_path, ollama, notes, era):
+async def test_what_is_filled_in_does_not_become_arguments(notes, runtime, era):
     person = Person(content={"text": "other"})
-    async with (
-        library(tmp_path, ollama, notes) as runtime,
-        client_of(runtime, era, person=person) as client,
-    ):
+    async with client_of(runtime, era, person=person) as client:
         await client.call_tool("write", {"text": "shown"})
     assert notes.written == ["shown"]
 
 
-async def test_a_client_that_cannot_ask_is_denied(tmp_path, ollama, notes, era):
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+async def test_a_client_that_cannot_ask_is_denied(notes, runtime, era):
+    async with client_of(runtime, era) as client:
         result = await client.call_tool("write", {})
         assert result.is_error
         assert "must be confirmed by a person, and nobody can be asked here" in text_of(result)
@@ -313,43 +304,41 @@ async def test_a_client_that_cannot_ask_is_denied(tmp_path, ollama, notes, era):
     assert notes.written == []
 
 
-async def test_rules_decide_in_the_place_of_a_person(tmp_path, ollama, notes, era):
+async def test_rules_decide_in_the_place_of_a_person(tmp_path, runtime, era):
     rules = [
         {"tool": "write", "action": "allow", "arguments": {"text": "good*"}},
         {"tool": "read", "action": "deny"},
     ]
-    async with library(tmp_path, ollama, notes) as runtime:
-        (tmp_path / "policies.json").write_text(json.dumps(rules))
-        async with client_of(runtime, era) as client:
-            assert not (await client.call_tool("write", {"text": "good"})).is_error
-            assert (await client.call_tool("write", {"text": "bad"})).is_error
-            denied = await client.call_tool("read", {})
-        assert text_of(denied) == "a rule of this server denies this call."
-        assert await records(runtime) == [
-            ("read", False, "policy", None),
-            ("write", True, "policy", {"text": "good"}),
-        ]
+    (tmp_path / "policies.json").write_text(json.dumps(rules))
+    async with client_of(runtime, era) as client:
+        assert not (await client.call_tool("write", {"text": "good"})).is_error
+        assert (await client.call_tool("write", {"text": "bad"})).is_error
+        denied = await client.call_tool("read", {})
+    assert text_of(denied) == "a rule of this server denies this call."
+    assert await records(runtime) == [
+        ("read", False, "policy", None),
+        ("write", True, "policy", {"text": "good"}),
+    ]
 
 
-async def test_somebody_else_may_decide_first(tmp_path, ollama, notes):
+async def test_somebody_else_may_decide_first(runtime):
     person = Person(gate=anyio.Event())
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, LEGACY, person=person) as client:
-            results: list[Any] = []
+    async with client_of(runtime, LEGACY, person=person) as client:
+        results: list[Any] = []
 
-            async def call() -> None:
-                results.append(await client.call_tool("write", {}))
+        async def call() -> None:
+            results.append(await client.call_tool("write", {}))
 
-            async with anyio.create_task_group() as group:
-                group.start_soon(call)
-                await person.asked.wait()
-                [pending] = await runtime.confirmations.pending()
-                await runtime.inbox.decide(pending.confirmation_id, approved=True)
-        assert text_of(results[0]) == "wrote nothing"
-        assert [record[2] for record in await records(runtime)] == ["library"]
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await person.asked.wait()
+            [pending] = await runtime.confirmations.pending()
+            await runtime.inbox.decide(pending.confirmation_id, approved=True)
+    assert text_of(results[0]) == "wrote nothing"
+    assert [record[2] for record in await records(runtime)] == ["library"]
 
 
-async def test_a_turn_is_a_tool(tmp_path, ollama, notes, era):
+async def test_a_turn_is_a_tool(ollama, runtime, era):
     ollama.reply(["Pa", "ris"], eval_count=2)
     ollama.reply(["So."])
     progress: list[tuple[float, str | None]] = []
@@ -357,60 +346,58 @@ async def test_a_turn_is_a_tool(tmp_path, ollama, notes, era):
     async def note(value: float, total: float | None, message: str | None) -> None:
         progress.append((value, message))
 
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, era) as client:
-            asked = {"message": "Capital?", "model": MODEL, "system_prompt": "Be brief."}
-            result = await client.call_tool("ask", asked, progress_callback=note)
-            answer = result.structured_content
-            again = await client.call_tool(
-                "ask", {"message": "Why?", "session_id": answer["session_id"]}
-            )
-        assert (text_of(result), answer["answer"], answer["model"]) == ("Paris", "Paris", MODEL)
-        assert "".join(message or "" for _, message in progress) == "Paris"
-        assert [value for value, _ in progress] == sorted({value for value, _ in progress})
-        assert text_of(again) == "So."
-        session = await runtime.sessions.get(answer["session_id"])
-        texts = [message.text for message in session.messages]
-        assert texts == ["Be brief.", "Capital?", "Paris", "Why?", "So."]
-        assert (await runtime.run_control.status(answer["run_id"]))["state"] == "done"
+    async with client_of(runtime, era) as client:
+        asked = {"message": "Capital?", "model": MODEL, "system_prompt": "Be brief."}
+        result = await client.call_tool("ask", asked, progress_callback=note)
+        answer = result.structured_content
+        again = await client.call_tool(
+            "ask", {"message": "Why?", "session_id": answer["session_id"]}
+        )
+    assert (text_of(result), answer["answer"], answer["model"]) == ("Paris", "Paris", MODEL)
+    assert "".join(message or "" for _, message in progress) == "Paris"
+    assert [value for value, _ in progress] == sorted({value for value, _ in progress})
+    assert text_of(again) == "So."
+    session = await runtime.sessions.get(answer["session_id"])
+    texts = [message.text for message in session.messages]
+    assert texts == ["Be brief.", "Capital?", "Paris", "Why?", "So."]
+    assert (await runtime.run_control.status(answer["run_id"]))["state"] == "done"
 
 
-async def test_questions_of_a_turn_are_put_to_the_person(tmp_path, ollama, notes, era):
+async def test_questions_of_a_turn_are_put_to_the_person(ollama, notes, runtime, era):
     calls = [{"name": "write", "arguments": {"text": text}} for text in ("one", "two")]
     ollama.reply(tool_calls=calls)
     ollama.reply(["Done."])
     person = Person()
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, era, person=person) as client:
-            asked = {"message": "Write", "model": MODEL, "tools": ["write"]}
-            result = await client.call_tool("ask", asked)
-        assert text_of(result) == "Done."
-        assert sorted(notes.written) == ["one", "two"]
-        assert [question.splitlines()[0] for question in person.questions] == [
-            "The model wants to call the tool write with"
-        ] * 2
-        assert [record[2] for record in await records(runtime)] == ["mcp", "mcp"]
+    async with client_of(runtime, era, person=person) as client:
+        asked = {"message": "Write", "model": MODEL, "tools": ["write"]}
+        result = await client.call_tool("ask", asked)
+    assert text_of(result) == "Done."
+    assert sorted(notes.written) == ["one", "two"]
+    assert [question.splitlines()[0] for question in person.questions] == [
+        "The model wants to call the tool write with"
+    ] * 2
+    assert [record[2] for record in await records(runtime)] == ["mcp", "mcp"]
 
 
-async def test_a_turn_without_a_person_goes_on_with_a_denial(tmp_path, ollama, notes, era):
+async def test_a_turn_without_a_person_goes_on_with_a_denial(ollama, notes, runtime, era):
     ollama.reply(tool_calls=[{"name": "write", "arguments": {}}])
     ollama.reply(["I may not."])
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+    async with client_of(runtime, era) as client:
         asked = {"message": "Write", "model": MODEL, "tools": ["write"]}
         assert text_of(await client.call_tool("ask", asked)) == "I may not."
     assert notes.written == []
 
 
-async def test_the_model_of_the_last_conversation_is_the_default(tmp_path, ollama, notes):
+async def test_the_model_of_the_last_conversation_is_the_default(ollama, runtime):
     ollama.reply(["One."])
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime) as client:
+    async with client_of(runtime) as client:
         await runtime.sessions.create("qwen3:14b")
         result = await client.call_tool("ask", {"message": "Hi"})
         assert result.structured_content["model"] == "qwen3:14b"
 
 
-async def test_a_refused_turn_leaves_no_conversation(tmp_path, ollama, notes, era):
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+async def test_a_refused_turn_leaves_no_conversation(runtime, era):
+    async with client_of(runtime, era) as client:
         for asked in (
             {"model": "nowhere"},
             {"model": MODEL, "tools": ["nothing"]},
@@ -423,7 +410,7 @@ async def test_a_refused_turn_leaves_no_conversation(tmp_path, ollama, notes, er
         assert (await runtime.sessions.list()).entries == []
 
 
-async def test_a_cancelled_request_stops_its_run(tmp_path, ollama, notes, era):
+async def test_a_cancelled_request_stops_its_run(ollama, runtime, era):
     never = anyio.Event()
     ollama.reply(["So", "on"], pause_after=1, gate=never)
     said = anyio.Event()
@@ -431,51 +418,49 @@ async def test_a_cancelled_request_stops_its_run(tmp_path, ollama, notes, era):
     async def note(value: float, total: float | None, message: str | None) -> None:
         said.set()
 
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, era) as client, anyio.create_task_group() as group:
-            asked = {"message": "Hi", "model": MODEL}
+    async with client_of(runtime, era) as client, anyio.create_task_group() as group:
+        asked = {"message": "Hi", "model": MODEL}
 
-            async def ask() -> None:
-                await client.call_tool("ask", asked, progress_callback=note)
+        async def ask() -> None:
+            await client.call_tool("ask", asked, progress_callback=note)
 
-            group.start_soon(ask)
-            await said.wait()
-            [run] = await runtime.run_control.list()
-            group.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            while len(runtime.runs):
-                await runtime.runs.wait_closed(5)
-        status = await runtime.runs.status(str(run["run_id"]))
-        assert status.state == "stopped"
-        [entry] = (await runtime.sessions.list()).entries
-        session = await runtime.sessions.get(str(entry["session_id"]))
-        assert session.stored_messages()[-1]["interrupted"] is True
+        group.start_soon(ask)
+        await said.wait()
+        [run] = await runtime.run_control.list()
+        group.cancel_scope.cancel()
+    with anyio.fail_after(30):
+        while len(runtime.runs):
+            await runtime.runs.wait_closed(5)
+    status = await runtime.runs.status(str(run["run_id"]))
+    assert status.state == "stopped"
+    [entry] = (await runtime.sessions.list()).entries
+    session = await runtime.sessions.get(str(entry["session_id"]))
+    assert session.stored_messages()[-1]["interrupted"] is True
 
 
-async def test_an_agent_is_a_tool(tmp_path, ollama, notes, era):
+async def test_an_agent_is_a_tool(tmp_path, ollama, runtime, era):
     write_agent(tmp_path / "agents" / "worker", "description: Works.")
     for text in ("I plan.", "I begin.", "I am done."):
         ollama.reply([text])
-    async with library(tmp_path, ollama, notes) as runtime:
-        await runtime.sessions.create(MODEL)
-        async with client_of(runtime, era) as client:
-            result = await client.call_tool("agent_worker", {"instruction": "Work"})
-            text = text_of(result)
-            assert text.startswith("Session ID: ")
-            assert text.endswith("I am done.")
-            wrong = await client.call_tool("agent_worker", {})
-            assert (wrong.is_error, "instruction" in text_of(wrong)) == (True, True)
-            with pytest.raises(MCPError, match="no tool named"):
-                await client.call_tool("agent_nobody", {"instruction": "Work"})
+    await runtime.sessions.create(MODEL)
+    async with client_of(runtime, era) as client:
+        result = await client.call_tool("agent_worker", {"instruction": "Work"})
+        text = text_of(result)
+        assert text.startswith("Session ID: ")
+        assert text.endswith("I am done.")
+        wrong = await client.call_tool("agent_worker", {})
+        assert (wrong.is_error, "instruction" in text_of(wrong)) == (True, True)
+        with pytest.raises(MCPError, match="no tool named"):
+            await client.call_tool("agent_nobody", {"instruction": "Work"})
 
 
-async def test_prompts_are_those_of_the_folder(tmp_path, ollama, notes, era):
+async def test_prompts_are_those_of_the_folder(tmp_path, ollama, runtime, era):
     folder = tmp_path / "system_prompts"
     folder.mkdir()
     for name in ("brief.md", "two.md", "two.txt"):
         (folder / name).write_text(f"This is {name}.")
     ollama.reply(["Yes."])
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+    async with client_of(runtime, era) as client:
         prompts = (await client.list_prompts()).prompts
         assert [(each.name, each.description) for each in prompts] == [
             ("brief", "This is brief.md."),
@@ -492,8 +477,8 @@ async def test_prompts_are_those_of_the_folder(tmp_path, ollama, notes, era):
         assert (await runtime.sessions.get(session_id)).messages[0].text == "This is brief.md."
 
 
-async def test_conversations_are_resources(tmp_path, ollama, notes, era):
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime, era) as client:
+async def test_conversations_are_resources(runtime, era):
+    async with client_of(runtime, era) as client:
         ids = [
             (await runtime.sessions.create(MODEL, labels={"title": f"Number {number}"})).session_id
             for number in range(101)
@@ -534,40 +519,39 @@ async def test_conversations_are_resources(tmp_path, ollama, notes, era):
         "file:///etc/passwd",
     ],
 )
-async def test_nothing_else_can_be_read(tmp_path, ollama, notes, uri):
-    async with library(tmp_path, ollama, notes) as runtime, client_of(runtime) as client:
+async def test_nothing_else_can_be_read(runtime, uri):
+    async with client_of(runtime) as client:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
         assert refused.value.error.code == -32602
         assert refused.value.error.data["uri"] == uri
 
 
-async def test_a_request_cannot_bring_the_state_of_another(tmp_path, ollama, notes):
-    async with library(tmp_path, ollama, notes) as runtime:
-        async with client_of(runtime, MODERN, person=Person()) as client:
-            call = client.session.call_tool
-            asked = await call("write", {"text": "one"}, allow_input_required=True)
-            [question] = asked.input_requests
-            answers = {question: {"action": "accept"}}
-            for arguments, state in (
-                ({"text": "two"}, asked.request_state),
-                ({"text": "one"}, f"{asked.request_state}x"),
-                ({"text": "one"}, "{}"),
-            ):
-                with pytest.raises(MCPError, match="requestState"):
-                    await call("write", arguments, input_responses=answers, request_state=state)
-            assert notes.written == []
-            [pending] = await runtime.confirmations.pending()
-            again = await call(
-                "write",
-                {"text": "one"},
-                input_responses={"another": {"action": "accept"}},
-                request_state=asked.request_state,
-                allow_input_required=True,
-            )
-            assert list(again.input_requests) == [question] == [pending.confirmation_id]
-            done = await call(
-                "write", {"text": "one"}, input_responses=answers, request_state=again.request_state
-            )
-        assert text_of(done) == "wrote one"
-        assert notes.written == ["one"]
+async def test_a_request_cannot_bring_the_state_of_another(notes, runtime):
+    async with client_of(runtime, MODERN, person=Person()) as client:
+        call = client.session.call_tool
+        asked = await call("write", {"text": "one"}, allow_input_required=True)
+        [question] = asked.input_requests
+        answers = {question: {"action": "accept"}}
+        for arguments, state in (
+            ({"text": "two"}, asked.request_state),
+            ({"text": "one"}, f"{asked.request_state}x"),
+            ({"text": "one"}, "{}"),
+        ):
+            with pytest.raises(MCPError, match="requestState"):
+                await call("write", arguments, input_responses=answers, request_state=state)
+        assert notes.written == []
+        [pending] = await runtime.confirmations.pending()
+        again = await call(
+            "write",
+            {"text": "one"},
+            input_responses={"another": {"action": "accept"}},
+            request_state=asked.request_state,
+            allow_input_required=True,
+        )
+        assert list(again.input_requests) == [question] == [pending.confirmation_id]
+        done = await call(
+            "write", {"text": "one"}, input_responses=answers, request_state=again.request_state
+        )
+    assert text_of(done) == "wrote one"
+    assert notes.written == ["one"]

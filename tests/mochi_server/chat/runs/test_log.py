@@ -146,17 +146,6 @@ async def test_a_long_reply_is_kept_in_few_objects():
     assert text == "".join(f"{number} " for number in range(10_000))
 
 
-async def test_a_slow_reader_gets_all_that_a_fast_one_had():
-    log = RunLog()
-    fast, slow = log.reader(), log.reader()
-    read: list[Numbered] = []
-    for number in range(500):
-        log.append(ContentDelta(f"{number} "))
-        read += await fast.next() or []
-
-    assert await slow.next() == read
-
-
 async def test_a_reader_that_joins_after_a_fold_may_read_at_its_own_pace():
     """Folding goes on while it has read nothing."""
     log = RunLog()
