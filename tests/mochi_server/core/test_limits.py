@@ -1,4 +1,4 @@
-"""Limits on JSON, and on what is read of a model server's responses."""
+"""Limits on JSON, on what is read of a model server's responses, and on how much callers have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics whatever the names are that models and vendors choose."""
+"""Metrics whatever names are chosen, and what is imported for metrics and traces."""
 
 from __future__ import annotations
 

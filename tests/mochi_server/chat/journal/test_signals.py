@@ -1,4 +1,4 @@
-"""What processes tell each other about runs in the files of a folder."""
+"""What processes tell each other about runs, in the files of a folder or in Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that clients send."""
+"""Files that clients send, and what is taken out of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types, asked of a real index."""
+"""What a person types, asked of a real index, and the passages that are found."""
 # ruff: noqa: RUF001 - letters of many scripts
 
 from __future__ import annotations
