@@ -1,4 +1,4 @@
-"""``manage.py doctor`` on real folders: what it prints is held to the files of tests/data/doctor.
+"""``doctor`` on real folders and over HTTP: what it prints is held to tests/data/doctor.
 
 After a change that is meant, ``UPDATE_SNAPSHOTS=1`` writes them anew.
 """
@@ -18,7 +18,9 @@ from typing import NamedTuple
 import anyio
 import pytest
 import pytest_asyncio
+from pydantic import SecretStr
 
+from mochi_project.management.commands.doctor import Command
 from mochi_server.server.initialise import initialise
 from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import free_port, needs_redis, running_redis
@@ -229,12 +231,6 @@ def test_nothing_is_changed_by_looking(looked: Look) -> None:
     assert looked.after == looked.before
 
 
-async def test_nothing_is_changed_by_looking_at_tools_in_threads(broken: Path) -> None:
-    before = tree(broken)
-    await doctor(broken, **ills())
-    assert tree(broken) == before
-
-
 def test_no_secret_is_ever_printed(told: Told) -> None:
     for text in (told.as_text, told.as_json):
         assert "MOCHI_OPENAI_API_KYE" in text
@@ -313,3 +309,46 @@ async def test_backends_that_cannot_be_built_are_named_and_the_rest_is_looked_at
     assert "warning  CORS_ALLOW_ALL_ORIGINS is set" in text
     assert "warning  DEBUG is set" in text
     assert "2 agents, 2 of them usable" in text
+
+
+# GET /doctor
+
+
+async def test_the_doctor_says_what_its_command_says(api, mochi, capsys):
+    write_tools(mochi.tools_path, init="raise RuntimeError('there is no network')\n")
+    response = await api.get("/doctor")
+    assert response.status_code == 200
+    report = response.json()
+    assert "there is no network" in json.dumps(report["findings"])
+    await asyncio.to_thread(Command().run_from_argv, ["manage.py", "doctor", "--json"])
+    command = json.loads(capsys.readouterr().out)
+    assert command.keys() == report.keys()
+    topics = [finding["topic"] for finding in command["findings"]]
+    assert [finding["topic"] for finding in report["findings"]] == topics
+
+
+async def test_those_who_ask_at_once_get_one_report(api, mochi, ollama):
+    before = len(ollama.requests)
+    first = await api.get("/doctor")
+    alone = len(ollama.requests) - before
+    reports = await asyncio.gather(*(api.get("/doctor") for _ in range(5)))
+    assert len({report.content for report in reports}) == 1
+    assert len(ollama.requests) - before == 2 * alone
+    assert first.status_code == 200
+
+
+async def test_it_has_no_secrets(api, mochi, settings):
+    mochi.data_dir.mkdir(exist_ok=True)
+    (mochi.data_dir / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"a": {"command": "nothing", "env": {"KEY": "s3cret-of-mcp"}}}})
+    )
+    settings.MOCHI = mochi.model_copy(
+        update={
+            "openai_api_key": SecretStr("s3cret-key"),
+            "ollama_host": "http://me:s3cret-login@127.0.0.1:9",
+            "redis_url": "redis://me:s3cret-word@127.0.0.1:9/0?password=s3cret-word",
+        }
+    )
+    response = await api.get("/doctor")
+    assert response.status_code == 200
+    assert "s3cret" not in response.content.decode()

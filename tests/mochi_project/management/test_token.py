@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
 
 from mochi_server.core.tokens import AccessTokenFile
 from tests.support.server import environment, run_command
@@ -48,17 +52,25 @@ async def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
     assert token not in (tmp_path / "audit.jsonl").read_text()
 
 
-async def test_what_is_not_possible_is_said_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / ".mochi").mkdir()
-    code, _, err = await run(tmp_path, "revoke", "bob")
-    assert (code, err) == (1, "CommandError: There is no token 'bob'.\n")
-    code, _, err = await run(tmp_path, "add", "token", "--rights", "chat")
-    assert code == 1
-    assert "CommandError: 'token' is what the server itself is called in logs." in err
-    code, _, err = await run(tmp_path, "add", "bob", "--rights", "root")
-    assert "'root' is no right; the rights are read, chat, tools, admin" in err
-    assert code == 2
-    (tmp_path / "tokens.json").write_text("{")
-    code, _, err = await run(tmp_path, "list")
-    assert code == 1
-    assert "tokens.json cannot be used: it is not JSON" in err
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["revoke", "bob"], r"^There is no token 'bob'\.$"),
+        (["add", "token", "--rights", "chat"], "^'token' is what the server itself is called in"),
+        (["add", "bob", "--rights", "root"], "'root' is no right; .* read, chat, tools, admin"),
+    ],
+)
+def test_what_is_not_possible_is_said_in_a_line(
+    mochi: Any, arguments: list[str], reason: str
+) -> None:
+    mochi.state_path.mkdir(parents=True)
+    with pytest.raises(CommandError, match=reason) as failed:
+        call_command("token", *arguments)
+    assert failed.value.returncode == 1
+
+
+def test_a_file_of_tokens_that_is_none_is_named(mochi: Any) -> None:
+    mochi.state_path.mkdir(parents=True)
+    (mochi.data_dir / "tokens.json").write_text("{")
+    with pytest.raises(CommandError, match=r"tokens\.json cannot be used: it is not JSON"):
+        call_command("token", "list")

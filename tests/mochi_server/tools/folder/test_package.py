@@ -14,8 +14,62 @@ import pytest
 from mochi_server.tools.base import FolderSpec, InvalidArguments, Problem
 from mochi_server.tools.folder.package import LoadedPackage, load_package
 
-SAMPLES = Path(__file__).parents[3] / "data" / "tools"
 GOOD = 'def {0}(a: int) -> str:\n    """Do it."""\n    return str(a)\n'
+BOTH = {
+    "__init__.py": '''
+from .numbers import add, divide
+
+__all__ = ["add", "divide", "wait"]
+__math__ = ["add", "divide"]
+__slow__ = ["wait"]
+__destructive__ = ["divide"]
+__sequential__ = ["wait"]
+__timeouts__ = {"wait": 2.5}
+
+
+async def wait(seconds: int = 1) -> str:
+    """Wait a while."""
+''',
+    "_words.py": 'def say(number: float) -> str:\n    return f"It is {number:g}."\n',
+    "lazy.py": "from operator import truediv as quotient\n\n__all__ = ['quotient']\n",
+    "numbers.py": '''
+from __future__ import annotations
+
+from ._words import say
+
+
+def add(a: float, b: float) -> str:
+    """Add two numbers."""
+    return say(a + b)
+
+
+def divide(a: float, b: float = 2.0) -> str:
+    """Divide a number."""
+    from .lazy import quotient
+
+    return say(quotient(a, b))
+''',
+    "text/__init__.py": '''
+from .._words import say
+from .case import shout
+
+__all__ = ["shout", "spell"]
+
+
+def spell(word: str) -> str:
+    """Spell a word."""
+    return say(len(word)) + " " + "-".join(word)
+''',
+    "text/case.py": GOOD.format("shout"),
+    "time_tools/__init__.py": f"""
+__all__ = ["weekday"]
+__group__ = "time"
+__destructive__: list[str] = []
+
+
+{GOOD.format("weekday")}""",
+}
+"""Both layouts at once: functions of the folder's own files, and sub-folders."""
 
 Write = Callable[[dict[str, str]], Path]
 
@@ -46,8 +100,8 @@ def place(problem: Problem) -> tuple[str, int | None]:
     return Path(problem.file).name, problem.line
 
 
-def test_both_layouts_load_at_once_with_their_groups() -> None:
-    package = load(SAMPLES / "both")
+def test_both_layouts_load_at_once_with_their_groups(write: Write) -> None:
+    package = load(write(BOTH))
     description = package.description
     assert description.problems == ()
     assert list(package.functions) == ["add", "divide", "wait", "shout", "spell", "weekday"]
@@ -58,10 +112,11 @@ def test_both_layouts_load_at_once_with_their_groups() -> None:
         "time": ("weekday",),
     }
     assert package.functions["spell"].function(word="ab") == "It is 2. a-b"
+    assert package.functions["divide"].function(3) == "It is 1.5."
 
 
-def test_the_package_says_what_is_dangerous_alone_and_slow() -> None:
-    tools = {tool.name: tool for tool in load(SAMPLES / "both").description.tools}
+def test_the_package_says_what_is_dangerous_alone_and_slow(write: Write) -> None:
+    tools = {tool.name: tool for tool in load(write(BOTH)).description.tools}
     said = {name: (tool.destructive, tool.sequential, tool.timeout) for name, tool in tools.items()}
     assert said == {
         "add": (False, False, None),
@@ -74,15 +129,16 @@ def test_the_package_says_what_is_dangerous_alone_and_slow() -> None:
     assert [name for name, tool in tools.items() if tool.is_async] == ["wait"]
 
 
-def test_a_tool_knows_its_source() -> None:
-    (tool, *_) = load(SAMPLES / "both").description.tools
-    assert tool.file == str(SAMPLES / "both" / "numbers.py")
+def test_a_tool_knows_its_source(write: Write) -> None:
+    folder = write(BOTH)
+    (tool, *_) = load(folder).description.tools
+    assert tool.file == str(folder / "numbers.py")
     assert tool.source.startswith("def add(")
-    assert tool.line == 8
+    assert tool.line == 7
 
 
-def test_without_subfolders_only_the_folder_itself_is_looked_at() -> None:
-    package = load(SAMPLES / "both", subfolders=False)
+def test_without_subfolders_only_the_folder_itself_is_looked_at(write: Write) -> None:
+    package = load(write(BOTH), subfolders=False)
     assert list(package.functions) == ["add", "divide", "wait"]
 
 

@@ -8,10 +8,12 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import anyio
 import pytest
+from django.core.management import CommandError, call_command
 
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Wire, tool, write_config
@@ -87,14 +89,14 @@ async def test_a_server_is_added_listed_and_removed(tmp_path: Path) -> None:
         (["test", "off"], "It is disabled."),
     ],
 )
-async def test_what_is_not_possible_is_said(
-    tmp_path: Path, arguments: list[str], text: str
-) -> None:
-    path = write_config(tmp_path, time={"command": "x"}, off={"command": "x", "disabled": True})
+def test_what_is_not_possible_is_said(mochi: Any, arguments: list[str], text: str) -> None:
+    off = {"command": "x", "disabled": True}
+    path = write_config(mochi.data_dir, time={"command": "x"}, off=off)
     before = path.read_bytes()
-    ended = await mcp(tmp_path, *arguments)
-    assert ended.code == 1
-    assert text in ended.err
+    with pytest.raises(CommandError) as failed:
+        call_command("mcp", *arguments)
+    assert failed.value.returncode == 1
+    assert text in str(failed.value)
     assert path.read_bytes() == before
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from django.core.management import CommandError, call_command
 
 from tests.support.server import environment, run_command
 from tests.support.tools import write_tools
@@ -34,19 +37,43 @@ def paint() -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "out", "err"),
+    ("arguments", "out"),
     [
-        (["repeat", '{"text": "ab", "times": "3"}'], 0, "ababab\n", "tools: repeat"),
-        (["repeat", '{"text": "ab"}'], 0, "abab\n", "50 %"),
-        (["fail"], 1, "", "fail: ValueError: no such  [2Jcity"),
-        (["paint"], 0, "one \x1b[2Jtwo\n", ""),
-        (["repeat"], 1, "", "Missing: text."),
-        (["repeat", "{"], 1, "", "not JSON"),
-        (["repeat", "[]"], 1, "", "not a JSON object"),
-        (["sing"], 1, "", "There is no tool 'sing'. There are: fail, paint, repeat."),
+        (["repeat", '{"text": "ab", "times": "3"}'], "ababab\n"),
+        (["paint"], "one \x1b[2Jtwo\n"),
     ],
 )
-async def test_a_tool_is_called_as_a_model_would(
+def test_a_tool_is_called_as_a_model_would(mochi: Any, arguments: list[str], out: str) -> None:
+    write_tools(mochi.tools_path, init=TOOLS)
+    printed = io.StringIO()
+    call_command("tools", "run", *arguments, stdout=printed)
+    assert printed.getvalue() == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["repeat"], "Missing: text."),
+        (["repeat", "{"], "not JSON"),
+        (["repeat", "[]"], "not a JSON object"),
+        (["sing"], "There is no tool 'sing'. There are: fail, paint, repeat."),
+    ],
+)
+def test_what_cannot_be_called_is_said(mochi: Any, arguments: list[str], reason: str) -> None:
+    write_tools(mochi.tools_path, init=TOOLS)
+    with pytest.raises(CommandError) as failed:
+        call_command("tools", "run", *arguments)
+    assert reason in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        (["repeat", '{"text": "ab"}'], 0, "abab\n", "tools: repeat (session -, call -): 50 %"),
+        (["fail"], 1, "", "fail: ValueError: no such  [2Jcity"),
+    ],
+)
+async def test_a_result_is_printed_and_all_else_is_an_error_or_in_the_log(
     tmp_path: Path, arguments: list[str], code: int, out: str, err: str
 ) -> None:
     write_tools(tmp_path / "tools", init=TOOLS)
