@@ -135,6 +135,13 @@ async def test_the_list_has_what_the_event_said(api, asking):
     await finished(asking)
 
 
+async def test_the_second_decision_is_not_found(api, asking):
+    await api.post(path(asking), decision(asking))
+    answer = await api.post(path(asking), decision(asking, approved=False))
+    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    await finished(asking)
+
+
 async def test_another_session_cannot_decide(api, asking):
     other = await api.new_session()
     answer = await api.post(f"/chat/{other}/confirm-tool", decision(asking))
