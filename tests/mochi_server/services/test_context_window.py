@@ -127,36 +127,10 @@ def test_the_window_of_a_modelfile_is_the_first_and_the_last_one() -> None:
     assert (window.size, window.num_ctx) == (3000, 16_384), "what is loaded anyhow is not reloaded"
 
 
-def test_by_a_setting_the_window_of_a_modelfile_is_only_the_first_one() -> None:
-    service = DynamicContextWindowService(beyond_modelfile=True)
-    service.identify("big", Weights(key="w", window=3000))
-    config = record(None, decide(service))
-    assert config.current_window == 3000
-    assert decide(service, 100, config).num_ctx == 3000
-    assert decide(service, 3000, config).num_ctx == 8192
-
-
 def test_a_modelfile_cannot_have_more_than_the_model() -> None:
     service = DynamicContextWindowService()
     service.identify("big", Weights(key="w", window=1_000_000))
     assert decide(service).num_ctx == 131_072
-
-
-def test_names_of_the_same_weights_share_one_window() -> None:
-    service = DynamicContextWindowService()
-    for name in ("big", "other"):
-        service.identify(name, Weights(key="w"))
-    assert decide(service, 20_000).num_ctx == 32_768
-    other = ModelInfo(name="other", context_length=131_072)
-    assert decide(service, info=other).num_ctx == 32_768
-
-
-def test_another_model_is_a_new_start() -> None:
-    """The size of one model says nothing of another."""
-    service = DynamicContextWindowService()
-    config = ContextWindowConfig(current_window=65_536)
-    window = decide(service, 100, config, model_changed=True)
-    assert (window.size, window.reason) == (8192, "model_change")
 
 
 def test_a_manual_window_is_kept_within_what_the_model_has() -> None:

@@ -63,10 +63,14 @@ async def test_sessions_of_every_length_share_one_window_that_grows_without_thra
     assert engine.document(small)["metadata"]["context_window_config"]["current_window"] == 32_768
 
 
-async def test_a_window_that_is_loaded_already_is_reused(engine: Bench, ollama: FakeOllama) -> None:
-    """Another client, or we before a restart, may have loaded the model: no reload."""
+@pytest.mark.parametrize("name", [MODEL, "mine"])
+async def test_a_window_that_is_loaded_already_is_reused(
+    engine: Bench, ollama: FakeOllama, name: str
+) -> None:
+    """Another client, or we before a restart, may have loaded it, perhaps by another name."""
     ollama.models[MODEL].loaded = 16_384
-    await engine.turn(await engine.session())
+    ollama.add_model("mine:latest", base=ollama.models[MODEL])
+    await engine.turn(await engine.session(name))
     assert sent_windows(ollama) == [16_384]
     assert (ollama.loads, ollama.reloads) == (0, 0)
 
@@ -74,12 +78,14 @@ async def test_a_window_that_is_loaded_already_is_reused(engine: Bench, ollama: 
 async def test_a_smaller_loaded_window_is_loaded_again_once(
     engine: Bench, ollama: FakeOllama
 ) -> None:
+    """What is loaded is looked at now and then: not at each turn."""
     ollama.models[MODEL].loaded = 4096
     session = await engine.session()
     for _ in range(3):
         await engine.turn(session)
     assert sent_windows(ollama) == [8192] * 3
     assert ollama.reloads == 1
+    assert [request.path for request in ollama.requests].count("/api/ps") == 1
 
 
 async def test_the_file_and_the_events_tell_the_window(engine: Bench, ollama: FakeOllama) -> None:
@@ -139,16 +145,6 @@ async def test_names_of_the_same_weights_are_not_loaded_in_turns(
         await engine.turn(large, "Next.")
     assert sent_windows(ollama) == [2048] + [16_384] * 5
     assert ollama.reloads == 1
-
-
-async def test_a_window_that_is_loaded_under_another_name_is_reused(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    ollama.models[MODEL].loaded = 16_384
-    ollama.add_model("mine:latest", base=ollama.models[MODEL])
-    await engine.turn(await engine.session("mine"))
-    assert sent_windows(ollama) == [16_384]
-    assert (ollama.loads, ollama.reloads) == (0, 0)
 
 
 @pytest.mark.parametrize(("beyond", "last"), [(False, 2048), (True, 8192)])
@@ -383,16 +379,6 @@ async def test_several_workers_agree_on_the_window_of_a_model(
             await two.turn(large)
     assert sent_windows(ollama) == [8192] + [32_768] * 5
     assert ollama.reloads == 1
-
-
-async def test_what_other_programs_load_is_seen_within_seconds(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """One process looks now and then: not at each turn."""
-    session = await engine.session()
-    for _ in range(3):
-        await engine.turn(session)
-    assert [request.path for request in ollama.requests].count("/api/ps") == 1
 
 
 ONE = '''

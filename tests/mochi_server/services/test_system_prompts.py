@@ -33,7 +33,7 @@ async def test_a_folder_that_does_not_exist_has_no_prompts(prompts):
     assert not prompts.folder.exists()
 
 
-async def test_of_two_who_create_the_same_prompt_one_wins(prompts):
+async def test_of_those_who_create_the_same_prompt_one_wins_and_the_others_leave_nothing(prompts):
     outcomes = []
 
     async def create(text):
@@ -51,12 +51,6 @@ async def test_of_two_who_create_the_same_prompt_one_wins(prompts):
     (winner,) = set(outcomes) - {"refused"}
     assert outcomes.count("refused") == 7
     assert await prompts.read("a.md") == winner
-
-
-async def test_a_refused_write_leaves_no_temporary_file(prompts):
-    await prompts.create("a.md", "first")
-    with pytest.raises(PromptExists):
-        await prompts.create("a.md", "second")
     assert [path.name for path in prompts.folder.iterdir()] == ["a.md"]
 
 
