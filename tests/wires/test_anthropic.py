@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from chat.wires.anthropic.history import HistoryReader, block_of_data
 from chat.wires.anthropic.schemas import ReplyTurn
 from mochi_server.sessions.attachments import AttachmentReader
 from tests.support.decisions import decide_next
+from tests.support.images import png
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server
 
@@ -25,10 +27,7 @@ WEATHER = {
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 SERVER_ADD = {"type": "mochi", "names": ["add"]}
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
-    "gg=="
-)
+PIXEL = b64encode(png()).decode()
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 THINKS = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -285,6 +284,10 @@ async def test_a_failure_later_is_an_event_of_the_stream(client):
     assert "message_stop" not in received
 
 
+IMAGE_ELSEWHERE = {"type": "image", "source": {"type": "url", "url": "http://a/b.png"}}
+DAMAGED = {"type": "redacted_thinking", "data": "mochi:?"}
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -294,31 +297,9 @@ async def test_a_failure_later_is_an_event_of_the_stream(client):
         ({"messages": [{"role": "robot", "content": "Hi"}]}, r"messages\.0"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, r"messages\.0"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, r"tools\.0"),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "image", "source": {"type": "url", "url": "http://a/b.png"}}
-                        ],
-                    }
-                ]
-            },
-            "fetches none",
-        ),
+        ({"messages": [{"role": "user", "content": [IMAGE_ELSEWHERE]}]}, "fetches none"),
         ({"messages": [{"role": "user", "content": [IMAGE] * 21}]}, "at most 20"),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "content": [{"type": "redacted_thinking", "data": "mochi:?"}],
-                    }
-                ]
-            },
-            "damaged",
-        ),
+        ({"messages": [{"role": "assistant", "content": [DAMAGED]}]}, "damaged"),
     ],
 )
 async def test_bad_bodies_are_refused_in_the_vendors_shape(client, change, field):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -14,15 +13,12 @@ import pytest_asyncio
 
 from tests.support.decisions import decide_next
 from tests.support.fake_ollama import FakeOllama
+from tests.support.images import png
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server, running_server
 from tests.wires.test_openai_chat import SERVER_ADD, WEATHER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -107,7 +103,7 @@ async def test_one_conversation_over_two_wires_and_the_servers_own_api(server, o
 
 async def test_images_and_formats(server, of):
     client = of(server)
-    question = {**user([says("A pixel.")]), "images": [PIXEL]}
+    question = {**user([says("A pixel.")]), "images": [png()]}
     assert "A pixel." in (await client.chat("lorem", [question])).message.content
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     told = await client.chat("lorem", [{"role": "user", "content": "Hi"}], format=schema)

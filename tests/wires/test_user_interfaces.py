@@ -267,10 +267,7 @@ async def test_bad_bodies_are_refused(server, path):
 
 
 async def test_images_reach_the_model(server):
-    pixel = (
-        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
-        "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-    )
+    pixel = b64encode(png()).decode()
     source = {"type": "data", "value": pixel, "mimeType": "image/png"}
     text = scripted([says("A pixel.")])
     parts = [{"type": "text", "text": text}, {"type": "image", "source": source}]
@@ -305,18 +302,13 @@ async def test_presets_and_forms_of_answers(server, path):
     _, session = await server.get(f"/sessions/{answer.headers['X-Mochi-Session']}")
     assert session["model"] == "preset/short"
     assert list(json.loads(session["messages"][-1]["content"])) == ["town"]
-    refused = await ask(
-        server,
-        path,
-        {
-            **body,
-            "response_format": {"type": "rhyme"},
-            "forwardedProps": {**props, "response_format": {"type": "rhyme"}},
-        },
-    )
-    assert refused.status_code == 400
-    wrong = {**props, "model": "preset/none"}
-    assert (await ask(server, path, {**body, **wrong, "forwardedProps": wrong})).status_code == 404
+    for change, status in (
+        ({"response_format": {"type": "rhyme"}}, 400),
+        ({"model": "preset/none"}, 404),
+    ):
+        wrong = {**props, **change}
+        refused = await ask(server, path, {**body, **wrong, "forwardedProps": wrong})
+        assert refused.status_code == status
 
 
 async def test_of_the_tools_of_both_sides_those_that_are_named_are_offered(server):
