@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
@@ -17,6 +16,7 @@ from mochi_server.workspace import search
 from mochi_server.workspace import tools as module
 from mochi_server.workspace.globs import matches
 from mochi_server.workspace.tools import WorkspaceTools
+from tests.support.tool_folders import is_gone
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
@@ -259,7 +259,7 @@ async def test_nothing_goes_on_in_the_background(place, call):
     with anyio.fail_after(30):
         assert await call("execute_command", command=command) == "Exit code: 0\nNo output."
         pid = int((place / "pid").read_text())
-        while is_running(pid):
+        while not is_gone(pid):
             await anyio.lowlevel.checkpoint()
 
 
@@ -286,15 +286,8 @@ async def test_a_cancelled_command_is_ended(place, call):
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
         pid = int((place / "pid").read_text())
-        while is_running(pid):
+        while not is_gone(pid):
             await anyio.lowlevel.checkpoint()
-
-
-def is_running(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 async def test_commands_at_the_same_time_do_not_wait_for_each_other(place, call):

@@ -35,7 +35,6 @@ TOOLS = '''
     import asyncio
     import ctypes
     import faulthandler
-    import mmap
     import os
     import signal
     import socket
@@ -45,7 +44,7 @@ TOOLS = '''
     from pathlib import Path
 
     __all__ = [
-        "pid", "spin", "spin_in_c", "crash", "leave", "exit_from_a_thread", "grow", "leak", "map",
+        "pid", "spin", "spin_in_c", "crash", "leave", "exit_from_a_thread", "grow", "leak",
         "mallocs", "flood", "say", "murmur", "child", "garbage", "answer_twice", "hang_up",
         "speak_later", "environment", "cwd", "alarm", "run_loop", "main_thread", "read_input",
     ]
@@ -97,14 +96,6 @@ TOOLS = '''
         """Keep memory."""
         kept.append(bytearray(mb * 1_000_000))
         return os.getpid()
-
-    def map() -> str:
-        """Use memory that no limit of the process counts."""
-        shared = mmap.mmap(-1, 3_000_000_000)
-        for start in range(0, len(shared), 1_000_000):
-            shared[start:start + 1_000_000] = bytes(1_000_000)
-        threading.Event().wait(300)
-        return "no"
 
     def mallocs() -> str:
         """Allocate in C and write to it, without looking whether there is any."""
@@ -382,17 +373,6 @@ async def test_one_that_is_killed_from_outside_says_so(folder: LoadedFolder, tmp
         await call
 
 
-async def test_a_crash_hurts_no_call_beside_it(folder: LoadedFolder, tmp_path: Path):
-    call = started(folder, "spin", tmp_path)
-    await until((tmp_path / "running").exists)
-
-    with pytest.raises(ToolFailed):
-        await folder.call("crash", {})
-
-    assert not call.done()
-    await cancelled(call)
-
-
 async def test_a_process_that_dies_between_calls_is_replaced(folder: LoadedFolder):
     before = await pid_of(folder)
     os.kill(before, signal.SIGKILL)
@@ -485,11 +465,6 @@ async def test_a_leak_is_in_no_later_call(fresh: LoadedFolder):
     pids = [int(await fresh.call("leak", {"mb": 90})) for _ in range(4)]
 
     assert pids[0] == pids[1] != pids[2] == pids[3]
-
-
-async def test_memory_that_is_not_counted_is_seen(folder: LoadedFolder):
-    with anyio.fail_after(30), pytest.raises(ToolFailed, match="more than 200 MB"):
-        await folder.call("map", {})
 
 
 async def test_c_code_that_finds_no_memory_ends_its_process(folder: LoadedFolder):
