@@ -17,6 +17,7 @@ from mochi_server.protocol.events import (
     Event,
     HistoryShortened,
     MessageComplete,
+    ToolResultReady,
 )
 from mochi_server.protocol.messages import (
     AssistantMessage,
@@ -108,6 +109,20 @@ async def test_a_session_gets_only_what_is_new(runtime):
     with pytest.raises(SessionNotFound):
         await run(runtime, question, session_id="0123456789")
     assert await kept(runtime) == [session_id]
+
+
+async def test_calls_of_both_in_one_reply(runtime):
+    script = [call("weather", city="Rome"), call("add", a=2, b=3)]
+    question = UserMessage(content=scripted(script, [text("Sunny, and 5.")]))
+    options = {"client_tools": [WEATHER], "tools": ["add"], "session_id": NEW_SESSION}
+    events = await run(runtime, question, **options)
+    assert [event.result for event in events if isinstance(event, ToolResultReady)] == ["5"]
+    [wanted] = last(events).client_calls
+    assert wanted["name"] == "weather"
+    [session_id] = await kept(runtime)
+    result = ToolMessage(content="22", tool_name="weather", tool_call_id=wanted["id"])
+    answered = last(await run(runtime, result, **{**options, "session_id": session_id}))
+    assert answered.message["content"] == "Sunny, and 5."
 
 
 async def test_a_history_that_does_not_fit_is_said_to_be_shortened(runtime):
