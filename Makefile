@@ -68,6 +68,8 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/summaries.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/agents.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/confirmations.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/runs.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/long_inputs.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/workers.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/wires.py $(BENCH_ARGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
@@ -180,23 +179,22 @@ async def test_a_person_is_asked_about_own_functions_too(tmp_path, ollama):
         assert asked == 1
 
 
-@pytest.mark.timing
 async def test_a_function_that_hangs_ends_its_own_call(tmp_path: Path, ollama: FakeOllama):
     ended = threading.Event()
 
     def hang() -> str:
         """Hang."""
-        ended.wait(30)
+        ended.wait()
         return "never told"
 
     calls(ollama, ("hang", {}), ("double", {"number": 1}))
     short = {"tool_timeout_seconds": 1}
-    began = time.monotonic()
-    async with library(tmp_path, ollama, tools=[hang, double], settings=short) as mochi:
-        hung, good = await results(mochi, "hang", "double")
-        assert (hung[0], good) == (False, (True, "2"))
-    assert time.monotonic() - began < 25
-    ended.set()
+    try:
+        async with library(tmp_path, ollama, tools=[hang, double], settings=short) as mochi:
+            hung, good = await results(mochi, "hang", "double")
+            assert (hung[0], good) == (False, (True, "2"))
+    finally:
+        ended.set()
 
 
 async def test_own_functions_win_over_those_of_the_folder(tmp_path, ollama):

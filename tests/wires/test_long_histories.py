@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ import aiohttp
 import openai
 import pytest
 
-from chat.wires.ollama.history import read_history
-from chat.wires.ollama.schemas import OllamaMessage
-from mochi_server.sessions.attachments import AttachmentReader
 from tests.support.fake_ollama import FakeOllama
 from tests.support.scripts import says, scripted
 from tests.support.server import Server, running_server
@@ -131,18 +127,3 @@ async def test_a_small_window_clips_nothing_unseen(tmp_path: Path) -> None:
             assert [each["content"] for each in sent["messages"]] == [
                 each["content"] for each in (history[0], *history[1 + told :])
             ]
-
-
-@pytest.mark.timing
-async def test_ten_times_the_calls_take_no_forty_times_as_long() -> None:
-    async def seconds(count: int) -> float:
-        function = {"name": "f", "arguments": {}}
-        calls = [{"id": f"c{n}", "function": function} for n in range(count)]
-        results = [{"role": "tool", "tool_call_id": f"c{n}"} for n in reversed(range(count))]
-        said = [{"role": "assistant", "tool_calls": calls}, *results]
-        messages = [OllamaMessage.model_validate(each) for each in said]
-        begin = time.process_time()
-        await read_history(messages, AttachmentReader(max_bytes=1), is_whole=True)
-        return time.process_time() - begin
-
-    assert await seconds(10_000) < 40 * await seconds(1_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -173,15 +172,14 @@ async def test_other_methods_are_refused_and_other_names_are_not_there(api, name
     assert (await api.client.get(f"/api/models/{name}%0A")).status_code == 404
 
 
-@pytest.mark.timing
 async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, settings):
     settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"]["host"] = silent
-    begin = time.monotonic()
     response = await api.get("/models/available")
-    assert time.monotonic() - begin < STATUS_SECONDS * 5, "and not 30"
     assert response.status_code == 200
     assert response.json()["providers"]["ollama"] == []
-    assert response.json()["problems"][0]["provider"] == "ollama"
+    problem = response.json()["problems"][0]
+    assert problem["provider"] == "ollama"
+    assert problem["message"] == f"No answer within {STATUS_SECONDS:.0f} s."
 
 
 @pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])

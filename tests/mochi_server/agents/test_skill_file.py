@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import yaml
@@ -219,12 +218,9 @@ def test_names_that_are_allowed(name):
     assert parse(front(f"name: {name}", "description: x"), name).name == name
 
 
-@pytest.mark.timing
-def test_aliases_that_would_blow_up_cost_nothing():
+def test_aliases_that_would_blow_up_are_refused():
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 200)]
-    started = time.process_time()
     assert "aliases" in refusal(front(*lines))[1]
-    assert time.process_time() - started < 5
 
 
 def test_a_deep_value_within_the_limit_is_read():

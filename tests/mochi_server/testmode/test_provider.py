@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import time
 
 import pytest
 
 from mochi_server.testmode.samples import length_of, lorem, pieces, stable_hash, words_of
+from tests.support.clocks import run_skipping
 from tests.support.scripted import answer, chunks, client, deltas, finishes, text
 from tests.support.server import ROOT
 
@@ -120,11 +120,8 @@ def test_chunk_sizes_vary():
     assert {words for _, words in pieces("word " * 1000, "seed")} >= set(range(3, 11))
 
 
-@pytest.mark.timing
-def test_a_long_run_of_spaces_is_split_in_no_time():
-    began = time.process_time()
-    assert "".join(words_of(" " * 1_000_000)) == " " * 1_000_000
-    assert time.process_time() - began < 5
+def test_a_long_run_of_spaces_is_one_word():
+    assert words_of(" " * 1_000_000) == [" " * 1_000_000]
 
 
 async def test_two_requests_give_the_same_bytes():
@@ -146,20 +143,7 @@ async def test_content_in_parts_is_read_as_text():
     assert text(await chunks([{"role": "user", "content": parts}])).endswith("\n\nHello there")
 
 
-@pytest.mark.slow
-async def test_the_pace_is_50_words_a_second():
-    began = time.monotonic()
-    found = await chunks(
-        '<|instruction_start|>{"messages": [{"text_message": {"length": 200}}]}<|instruction_end|>',
-        pace=50,
-    )
-    seconds = time.monotonic() - began
-    words = len(text(found).split())
-    assert 10 < words / seconds < 52  # a busy machine may be late, and never early
-
-
-@pytest.mark.timing
-async def test_another_pace_can_be_set():
-    began = time.monotonic()
-    found = await chunks("Hello", pace=2000)
-    assert len(text(found).split()) / (time.monotonic() - began) < 2100
+@pytest.mark.parametrize("pace", [50, 2000])
+def test_the_pace_can_be_set_in_words_per_second(pace):
+    found, seconds = run_skipping(chunks("Hello", pace=pace))
+    assert seconds == pytest.approx(len(text(found).split()) / pace)

@@ -1,6 +1,7 @@
 """Runs outlive the process that executes them: readers go on at another one.
 
-``MOCHI_KILL_ROUNDS=50`` kills a server fifty times, and prints what was lost (``pytest -s``).
+``MOCHI_KILL_ROUNDS=50`` kills a server fifty times. How much is lost is measured by
+``benchmarks/runs.py``.
 """
 
 from __future__ import annotations
@@ -9,10 +10,6 @@ import json
 import os
 import random
 import signal
-import statistics
-import sys
-import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ import anyio
 import pytest
 
 from tests.support.chance import moments
-from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.fake_ollama import FakeOllama
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 
@@ -33,22 +30,16 @@ PAUSE = 0.01
 """Seconds between two words."""
 LONGEST = 2.0
 """Seconds of life at most, from the first message on."""
-LOST_SECONDS = 0.1
-"""What the model has said in so long before a kill may be lost."""
-SCHEDULING = 0.05
-"""Seconds for the words' way to the server."""
-STALL_SECONDS = 2.0
-"""What may be lost more in single rounds, in which the server itself stood still."""
 SEED = 20261123
 
 
 class Stream:
-    """One run that is killed: what the model said, when, and what its readers have."""
+    """One run that is killed, and what its readers have."""
 
     def __init__(self, ollama: FakeOllama, session_id: str, number: int) -> None:
         self.session_id = session_id
         self.message = f"Go, {session_id}."
-        self.said = ollama.reply(WORDS, delay=PAUSE, match=self.message)
+        ollama.reply(WORDS, delay=PAUSE, match=self.message)
         self.reader = RunReader(session_id)
         self.along = RunReader(session_id) if number < ALONG else None
 
@@ -64,8 +55,8 @@ class Stream:
             assert not self.reader.events
             assert status == (404 if self.reader.run_id else 204)
 
-    def lost(self, folder: Path, killed: float) -> float:
-        """Check the session and the readers; return how old the oldest lost word was."""
+    def check(self, folder: Path) -> bool:
+        """Check the session and the readers; return whether the run was cut in its answer."""
         data = (folder / "chat_sessions" / f"{self.session_id}.json").read_bytes()
         document: dict[str, Any] = json.loads(data)
         messages = document["messages"]
@@ -90,40 +81,29 @@ class Stream:
                 assert reader.kinds[-2] == "message_complete"
         if self.along is not None and self.along.events:
             assert self.along.text == answer["content"]
-        unkept = [moment for moment in self.said.sent[len(kept) :] if moment < killed]
-        return killed - unkept[0] if unkept else 0.0
+        return bool(kept) and len(kept) < len(WORDS)
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 @pytest.mark.timeout(60 + ROUNDS * 30)
 async def test_readers_of_a_killed_server_go_on_at_another_one(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
-    """Nothing comes twice, and nothing is lost but what was said in the last 100 ms."""
+    """Nothing comes twice, and nothing is lost that a reader at the other server has seen."""
     ollama.one_at_a_time = False
     rng = random.Random(SEED)
-    lost: list[float] = []
-    over: list[float] = []
+    cut = 0
     async with running_server(data_dir=tmp_path, ollama=ollama) as other:
         for life in moments(rng, ROUNDS, LONGEST):
-            of_round, late = await kill_one(tmp_path, ollama, other, life)
-            lost += of_round
-            over.append(max(of_round) - LOST_SECONDS - SCHEDULING - late)
+            cut += await kill_one(tmp_path, ollama, other, life)
         assert "Traceback" not in other.log, other.log
         status, answer = await other.get("/runs", params={"state": "running"})
         assert (status, answer["runs"]) == (200, [])
-    assert statistics.median(over) <= 0, sorted(over)
-    assert max(over) <= STALL_SECONDS, sorted(over)
-    cut = sorted(seconds * 1000 for seconds in lost if seconds)
-    quantiles = ", ".join(f"{value:.0f}" for value in statistics.quantiles(cut, n=10))
-    sys.stdout.write(f"{ROUNDS} kills, {len(cut)} runs cut, ms lost: {quantiles}, {cut[-1]:.0f}\n")
+    assert cut
 
 
-async def kill_one(
-    folder: Path, ollama: FakeOllama, other: Server, life: float
-) -> tuple[list[float], float]:
-    """Return how old the oldest lost word of each run was, and how late this process was."""
+async def kill_one(folder: Path, ollama: FakeOllama, other: Server, life: float) -> int:
+    """Return how many runs were cut in their answer."""
     async with running_server(data_dir=folder, ollama=ollama) as server:
         streams = [Stream(ollama, await other.new_session(), number) for number in range(STREAMS)]
         with anyio.fail_after(60):
@@ -134,19 +114,11 @@ async def kill_one(
                 for stream in streams:
                     tasks.start_soon(stream.read_along, other)
                 await anyio.sleep(life * 0.4)
-                killed = time.monotonic()
                 server.process.send_signal(signal.SIGKILL)
                 await server.process.wait()
             for stream in streams:
                 if "done" not in stream.reader.kinds:
                     await stream.go_on(other)
-    late = lateness([stream.said for stream in streams], killed)
-    lost = [stream.lost(folder, killed) for stream in streams]
+    cut = sum(stream.check(folder) for stream in streams)
     ollama.forget()
-    return lost, late
-
-
-def lateness(replies: list[Reply], moment: float) -> float:
-    """Return how late this process itself was at most, in the half second before a moment."""
-    times = sorted(time for each in replies for time in each.sent if moment - 0.5 < time < moment)
-    return max((later - one - PAUSE for one, later in pairwise(times)), default=0.0)
+    return cut

@@ -1,9 +1,11 @@
-"""A person stops a run: the model is let go at once, what it said is kept, all readers end."""
+"""A person stops a run: the model is let go, what it said is kept, all readers end.
+
+How soon is measured by ``benchmarks/runs.py``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,12 +23,6 @@ STREAMS = 100
 WORDS = [f"{number} " for number in range(10_000)]
 PAUSE = 0.05
 """Seconds between two words: 2000 words a second of all streams."""
-CLOSED_SECONDS = 0.2
-"""The connection to the model is closed so long after the request, at most."""
-TOGETHER_SECONDS = 1.0
-"""The same where a hundred requests come in one instant."""
-STALL_SECONDS = 5.0
-"""What single ones may take, as a machine may stand still for a moment."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -40,8 +36,6 @@ class Stream:
         self.said = ollama.reply(WORDS, delay=PAUSE, match=self.message)
         self.reader = RunReader(session_id)
         self.along = RunReader(session_id)
-        self.asked = 0.0
-        """When it was to stop."""
 
     async def read_along(self, other: Server) -> None:
         await self.reader.said.wait()
@@ -49,16 +43,11 @@ class Stream:
         await self.along.go_on(other)
 
     async def stop(self, server: Server) -> Any:
-        self.asked = anyio.current_time()
+        """Stop it, and wait until the connection to the model is closed."""
         status, answer = await server.post(f"/runs/{self.reader.run_id}/stop")
         assert status == 200, answer
+        await until(lambda: self.said.left is not None)
         return answer
-
-    @property
-    def seconds(self) -> float:
-        """From the request to the end of the connection to the model."""
-        assert self.said.left is not None
-        return self.said.left - self.asked
 
     def check(self, answer: Any, stored: list[dict[str, Any]]) -> None:
         """The answer carries what the session and every reader have."""
@@ -72,13 +61,6 @@ class Stream:
                 reader.check_whole()
                 assert reader.text == message["content"]
         assert message["content"] == "".join(WORDS[: len(message["content"].split())])
-
-
-def check_times(streams: list[Stream], limit: float) -> None:
-    """Check that most were stopped within the limit."""
-    times = sorted(stream.seconds for stream in streams)
-    assert statistics.median(times) < limit, times
-    assert times[-1] < STALL_SECONDS, times
 
 
 @asynccontextmanager
@@ -104,8 +86,7 @@ async def stored(server: Server, stream: Stream) -> list[dict[str, Any]]:
     return body["messages"]
 
 
-@pytest.mark.timing
-async def test_each_of_a_hundred_streams_is_stopped_at_once_one_after_another(
+async def test_each_of_a_hundred_streams_is_stopped_one_after_another(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
     """At the process that runs it, and at another one."""
@@ -121,7 +102,6 @@ async def test_each_of_a_hundred_streams_is_stopped_at_once_one_after_another(
         for number, (stream, answer) in enumerate(zip(streams, answers, strict=True)):
             stream.check(answer, await stored(other, stream))
             assert await stream.stop(other if number % 4 else one) == answer
-        check_times(streams, CLOSED_SECONDS)
 
 
 async def test_a_run_goes_on_as_long_as_somebody_reads_it_anywhere(
@@ -153,7 +133,6 @@ async def test_a_run_goes_on_as_long_as_somebody_reads_it_anywhere(
         assert message["content"].startswith(stream.along.text)
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("where", ["the same process", "another process"])
 async def test_a_hundred_streams_are_stopped_together(
     tmp_path: Path, ollama: FakeOllama, where: str
@@ -168,4 +147,3 @@ async def test_a_hundred_streams_are_stopped_together(
             answers = await asyncio.gather(*(stream.stop(server) for stream in streams))
         for stream, answer in zip(streams, answers, strict=True):
             stream.check(answer, await stored(other, stream))
-        check_times(streams, TOGETHER_SECONDS)

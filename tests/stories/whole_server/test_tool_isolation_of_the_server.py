@@ -1,4 +1,7 @@
-"""Tools that do their worst, in processes, at a real server: each may hurt its own call only."""
+"""Tools that do their worst, in processes, at a real server: each may hurt its own call only.
+
+What they do to the pace of others is measured by ``benchmarks/tool_interference.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import contextlib
 import re
 import secrets
 import shutil
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,8 +31,6 @@ TIMEOUT = 20
 SPINNING = 0.5
 """Seconds for tools that would burn a processor for so long, and do nothing else."""
 MAX_CALL = 60
-MAX_ANSWER = 15
-"""Seconds, of ``/health``. The benchmark has the real bar; here the machine may be busy."""
 WORDS = [f"word{n} " for n in range(25)]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -310,18 +310,17 @@ async def others_talk(server: Server, ollama: FakeOllama, over: asyncio.Event) -
     return turns
 
 
-async def health(server: Server, over: asyncio.Event) -> float:
-    """The slowest answer, in seconds; each must be good."""
-    slowest = 0.0
+async def health(server: Server, over: asyncio.Event) -> int:
+    """Answers of ``/health``, one after another; each must be good."""
+    answers = 0
     async with aiohttp.ClientSession(connector=connector()) as http:
         while not over.is_set():
-            begun = time.monotonic()
             async with http.get(f"{server.api}/health") as response:
                 assert response.status == 200
                 assert (await response.json())["status"] == "ok"
-            slowest = max(slowest, time.monotonic() - begun)
+            answers += 1
             await anyio.sleep(0.05)
-    return slowest
+    return answers
 
 
 def complaints(name: str, result: dict[str, Any]) -> list[str]:
@@ -338,7 +337,6 @@ def complaints(name: str, result: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.timing
 async def test_whatever_a_tool_does_hurts_its_own_call_only(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
@@ -369,7 +367,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
                     await task
         over.set()
         assert await talking > 3
-        assert await healthy < MAX_ANSWER
+        assert await healthy > 3
         await until(lambda: not zombies_of(server.pid))
         assert open_files(server.pid) < before + 60  # workers that are still warm
         assert len(server.log) < 2_000_000
@@ -486,11 +484,11 @@ async def test_what_a_file_does_when_it_is_imported_hurts_no_server(
             assert result["result"] == f"fine 1, {tmp_path.name}", line
 
 
-@pytest.mark.timing
 async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
-    write_tools(tmp_path / "tools", init=HEAD + "while True:\n    time.sleep(0.1)\n")
+    endless = f"open({str(tmp_path / 'loads')!r}, 'w').close()\nwhile True:\n    time.sleep(0.1)\n"
+    write_tools(tmp_path / "tools", init=HEAD + endless)
     ollama.one_at_a_time = False
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         over = asyncio.Event()
@@ -506,12 +504,12 @@ async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
             body = await loading
             over.set()
             assert await talking > 3
-            assert await healthy < MAX_ANSWER
+            assert await healthy > 3
             assert body["tools"] == {}
             assert "did not load within" in body["problems"][0]["reason"]
-            begun = time.monotonic()
+            (tmp_path / "loads").unlink()
             assert (await listed())["problems"] == body["problems"]
-            assert time.monotonic() - begun < MAX_ANSWER  # it is not tried again
+            assert not (tmp_path / "loads").exists()  # it is not tried again
         write_tools(tmp_path / "tools", init=HEAD + FINE + "__all__ = ['fine']\n")
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
         assert result["result"] == f"fine 1, {tmp_path.name}"

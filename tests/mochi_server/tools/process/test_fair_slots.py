@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,6 @@ async def call(
     return session, (await engine.start(session, match)).reader()
 
 
-@pytest.mark.timing
 async def test_a_session_runs_beside_three_whose_calls_hang(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -60,11 +58,9 @@ async def test_a_session_runs_beside_three_whose_calls_hang(
         hanging = [(await call(engine, "hang", 8))[1] for _ in range(3)]
         for reader in hanging:
             await read_until(reader, "tool_call_waiting")
-        began = time.monotonic()
         _, reader = await call(engine, "say", text="x")
         events = await read_all(reader)
         assert "tool_call_waiting" not in {event.type for event in events}
-        assert time.monotonic() - began < 30
         for reader in hanging:
             reader.leave()
         await engine.ended()
