@@ -5,19 +5,9 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, get_script_prefix, path, re_path, resolve
+from django.urls import URLPattern, get_script_prefix, include, path, re_path, resolve
 
-from chat.wires.agui.routes import api as agui
-from chat.wires.anthropic.routes import api as anthropic
-from chat.wires.models import api as models
-from chat.wires.ollama.routes import PREFIX
-from chat.wires.ollama.routes import api as ollama
-from chat.wires.openai.routes import api as openai
-from chat.wires.responses.conversations import api as conversations
-from chat.wires.responses.routes import api as responses
-from chat.wires.vercel.routes import api as vercel
-
-from .api import api
+from . import api
 from .http import errors, page
 from .http.gate import METRICS_PATH
 from .http.metrics import metrics
@@ -53,7 +43,6 @@ async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
     return response
 
 
-OLLAMA = ollama.urls
 MOCHI = settings.MOCHI
 
 
@@ -70,17 +59,9 @@ urlpatterns = [
     *([path(METRICS_PATH[1:], metrics)] if MOCHI.metrics else ()),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
-    path("api/v1/", agui.urls),
-    path("api/v1/", vercel.urls),
-    path("api/v1/", api.urls),
-    path("v1/", models.urls),
-    path("v1/", openai.urls),
-    path("v1/", anthropic.urls),
-    path("v1/", responses.urls),
-    path("v1/", conversations.urls),
-    path(f"{PREFIX[1:]}api/", OLLAMA),
+    path("", include("chat.wires.urls")),
+    path("api/v1/", include((api.urlpatterns, "ninja"), namespace="api")),
     path("ollama", ollama_runs),
-    *([path("api/", OLLAMA)] if MOCHI.ollama_at_root else ()),
     *pages(),
     re_path("", nowhere),
 ]

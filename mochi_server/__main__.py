@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging.config
 import math
 import signal
@@ -206,6 +207,7 @@ def serve(
 
 def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
     """Serve, and return whether the server started."""
+    gc.disable()  # next to nothing of what is imported is garbage; a started application enables it
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 

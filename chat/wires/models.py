@@ -7,21 +7,13 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
-from mochi_project.http.errors import VENDOR_HEADERS
 from mochi_project.runtime import get_runtime
 from mochi_server.providers.base import ModelInfo
 
-from .anthropic.routes import MESSAGES
 from .common.api import WireAPI
+from .shapes import ANTHROPIC_HEADERS
 
-api = WireAPI("models", {})
-
-PATH = "/v1/models"
-
-ANTHROPIC_HEADERS = frozenset({"anthropic-version", "x-api-key"})
-"""Headers by which Anthropic's clients are known."""
-
-VENDOR_HEADERS[PATH] = (ANTHROPIC_HEADERS, MESSAGES)
+api = WireAPI("models")
 
 
 @api.get("/models")

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import orjson
 
 from ..core.aio import in_thread
@@ -24,6 +23,9 @@ from ..protocol.messages import ToolCall
 from .failures import failure_of_line, incomplete, not_json
 from .transport import Transport
 from .types import as_arguments
+
+if TYPE_CHECKING:
+    import aiohttp
 
 LONG_READ = 32 * 2**10
 """Bytes; parsing more takes milliseconds."""
@@ -73,6 +75,8 @@ async def stream_chat(
     failures become, with ``details["incomplete"]`` true for a reply that had begun.
     """
     response = await transport.post("/api/chat", await body())
+    import aiohttp  # noqa: PLC0415 - the transport has done so by now
+
     del body  # it may be long, and a stream lives long
     timer = _SilenceTimer(response, transport.limits.idle)
     try:

@@ -1,29 +1,36 @@
 """HTTP to one Ollama server, over aiohttp.
 
 One session for each running event loop, made at first use. Connections have no limit of number:
-each open reply holds one.
+each open reply holds one. aiohttp is imported at the first request that finds a server: that takes
+a tenth of the start of this program.
 """
+
+# ruff: noqa: PLC0415 - see above
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import sys
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any, Generic, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-import aiohttp
 import anyio
 import orjson
 
 from ..core.limits import ENCODINGS, MAX_RESPONSE, too_large
 from ..errors import JSONObject, MochiError, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
+
+if TYPE_CHECKING:
+    import aiohttp
 
 T = TypeVar("T")
 
@@ -127,6 +134,8 @@ class Transport:
         self._sessions = PerLoop(self._new_session)
 
     def _new_session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         connect = self.limits.connect
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -137,7 +146,26 @@ class Transport:
             read_bufsize=READ_BUFFER,
         )
 
+    async def _find_server(self) -> None:
+        """Make sure that something listens there, before aiohttp is imported.
+
+        Raises:
+            OllamaUnreachable: no connection.
+        """
+        if "aiohttp" in sys.modules:
+            return
+        try:
+            with anyio.fail_after(self.limits.connect):
+                await _connect(self.host)
+        except TimeoutError as error:
+            raise self._not_connected_in_time() from error
+        except OSError as error:
+            raise self._not_connected(error.strerror or str(error)) from error
+
     async def post(self, path: str, body: bytes) -> aiohttp.ClientResponse:
+        await self._find_server()
+        import aiohttp
+
         limit = self.limits.first_byte
         try:
             with anyio.fail_after(limit):
@@ -159,6 +187,9 @@ class Transport:
             OllamaUnreachable: no connection, or no answer in time.
             OllamaError, ModelNotFound, ProviderBusy: what the server says instead.
         """
+        await self._find_server()
+        import aiohttp
+
         method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
         try:
             with anyio.fail_after(ANSWER_SECONDS):
@@ -177,6 +208,8 @@ class Transport:
             MochiError: what ``fetch`` raises.
         """
         response = await self.post(path, orjson.dumps(body))
+        import aiohttp
+
         limit = self.limits.idle
         try:
             with anyio.fail_after(limit):
@@ -205,6 +238,8 @@ class Transport:
         self, response: aiohttp.ClientResponse, *, model: str | None
     ) -> Exception:
         """Return the error of an answer with another status, and what comes of its body in time."""
+        import aiohttp
+
         body = b""
         with (
             contextlib.suppress(aiohttp.ClientError, OSError),
@@ -226,22 +261,56 @@ class Transport:
         )
 
     def _unreachable(self, error: Exception, *, waited_for: str) -> OllamaUnreachable:
+        import aiohttp
+
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
-            text = f"Cannot connect to Ollama at {self.host} within {seconds}."
-        elif isinstance(error, (TimeoutError, asyncio.TimeoutError)):
-            text = f"Ollama at {self.host} did not answer within {waited_for}."
-        elif isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
+            return self._not_connected_in_time()
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+            return self._failure(f"Ollama at {self.host} did not answer within {waited_for}.")
+        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
             cause = getattr(error, "os_error", None)
-            reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__
-            text = f"Cannot connect to Ollama at {self.host}: {reason.rstrip('.')}"
-        else:
-            text = f"Ollama at {self.host} closed the connection without an answer."
+            return self._not_connected(getattr(cause, "strerror", None) or str(error))
+        return self._failure(f"Ollama at {self.host} closed the connection without an answer.")
+
+    def _not_connected_in_time(self) -> OllamaUnreachable:
+        seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
+        return self._failure(f"Cannot connect to Ollama at {self.host} within {seconds}.")
+
+    def _not_connected(self, reason: str) -> OllamaUnreachable:
+        return self._failure(f"Cannot connect to Ollama at {self.host}: {reason.rstrip('.')}")
+
+    def _failure(self, text: str) -> OllamaUnreachable:
         return OllamaUnreachable(text, details={"host": self.host})
 
     async def aclose(self) -> None:
         for session in self._sessions.take_all():
             await session.close()
+
+
+async def _connect(url: str) -> None:
+    """Connect to a server once.
+
+    Raises:
+        OSError: It does not listen, or there is none of this name.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname:
+        return  # aiohttp says what is wrong with it
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        with socket.socket(family, kind, protocol) as link:
+            link.settimeout(0)
+            try:
+                await loop.sock_connect(link, address)
+            except OSError as error:
+                failure = failure or error
+            else:
+                return
+    if failure is not None:
+        raise failure
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

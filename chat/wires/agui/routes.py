@@ -7,7 +7,6 @@ from typing import Any
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from mochi_project.http.errors import error_shape
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
 from mochi_server.chat.runs.control import StartedRun
@@ -21,7 +20,7 @@ from .encoder import EventEncoder
 from .history import read_history
 from .schemas import ResumeEntry, RunAgentInput
 
-api = WireAPI("agui", {"/api/v1/agui": error_shape})
+api = WireAPI("agui")
 
 CANCELLED = "The user has not answered."
 

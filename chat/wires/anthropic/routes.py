@@ -17,13 +17,10 @@ from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from .encoder import MessageEncoder, message_of
-from .errors import error_shape
 from .history import HistoryReader
 from .schemas import MessagesRequest, TokenCountRequest
 
-MESSAGES = "/v1/messages"
-
-api = WireAPI("anthropic", {MESSAGES: error_shape})
+api = WireAPI("anthropic")
 
 BUDGETS: tuple[tuple[int, Think], ...] = ((2048, "low"), (8192, "medium"), (16_384, "high"))
 """How much a model thinks, by the largest ``budget_tokens``; above them all it is ``max``."""

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import NinjaAPI
 from pydantic import ValidationError
 
-from mochi_project.http.errors import VENDOR_SHAPES, ErrorShape, install, invalid_request
+from mochi_project.http.errors import install, invalid_request
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
 from mochi_server.errors import InvalidRequest, JSONObject
 from mochi_server.protocol.options import ModelOptions
@@ -21,13 +21,7 @@ SESSION = "X-Mochi-Session"
 class WireAPI(NinjaAPI):
     """Ninja's API without a document: the vendor has one."""
 
-    def __init__(self, name: str, errors: dict[str, ErrorShape]) -> None:
-        """Make an API.
-
-        Args:
-            name: Of the wire.
-            errors: How errors look, by the beginning of the path.
-        """
+    def __init__(self, name: str) -> None:
         super().__init__(
             urls_namespace=name,
             openapi_url=None,
@@ -36,7 +30,6 @@ class WireAPI(NinjaAPI):
             renderer=ORJSONRenderer(),
         )
         install(self)
-        VENDOR_SHAPES.update(errors)
 
 
 def session_of(request: HttpRequest, metadata: JSONObject | None) -> str | None:

@@ -20,8 +20,9 @@ from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_o
 from ..common.api import WireAPI, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.tools import offered
+from ..shapes import OLLAMA_CHANGES
 from .encoder import AnswerEncoder, Kind, loaded_object
-from .errors import error_object, error_shape
+from .errors import error_object
 from .history import read_history
 from .schemas import (
     EmbedPromptRequest,
@@ -37,15 +38,7 @@ from .schemas import (
 VERSION = "0.33.0"
 """Of the Ollama whose API this is."""
 
-PREFIX = "/ollama/"
-CHANGES = ("push", "create", "copy", "delete")
-NAMES = (
-    *("chat", "generate", "tags", "show", "ps", "version", "embed", "embeddings"),
-    *("pull", *CHANGES, "blobs"),
-)
-"""Names of Ollama's routes, offered or not: their errors look like Ollama's."""
-
-api = WireAPI("ollama", {PREFIX: error_shape, **{f"/api/{name}": error_shape for name in NAMES}})
+api = WireAPI("ollama")
 
 
 @api.post("/chat")
@@ -214,7 +207,7 @@ def _not_changed(reason: str = "") -> HttpResponseBase:
     return JsonResponse(error_object(f"{reason}{text}"), status=HTTPStatus.NOT_IMPLEMENTED)
 
 
-for _name in CHANGES:
+for _name in OLLAMA_CHANGES:
     api.api_operation(["POST", "DELETE"], f"/{_name}")(change_models)
 
 

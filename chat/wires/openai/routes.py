@@ -22,7 +22,6 @@ from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from .encoder import ChunkEncoder, TextChunkEncoder, completion_of, text_completion_of
-from .errors import error_shape
 from .history import read_history
 from .schemas import (
     AnswerRequest,
@@ -32,7 +31,7 @@ from .schemas import (
     TextCompletionRequest,
 )
 
-api = WireAPI("openai", {"/v1/": error_shape})
+api = WireAPI("openai")
 
 
 @api.post("/chat/completions")

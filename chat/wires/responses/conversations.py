@@ -17,11 +17,10 @@ from mochi_server.sessions import ChatSession
 from mochi_server.sessions.types import instant
 
 from ..common.api import WireAPI
-from ..openai.errors import error_shape
 from .items import Item, conversation_items, read_items
 from .schemas import ConversationChange, ConversationRequest, NewItems
 
-api = WireAPI("conversations", {"/v1/conversations": error_shape})
+api = WireAPI("conversations")
 
 CONVERSATION = "conv_"
 """What stands before the id of a session in the id of a conversation."""

@@ -28,7 +28,7 @@ from ..common.approvals import join
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
-from ..openai.errors import code_of, error_shape
+from ..openai.errors import code_of
 from .conversations import listed, session_of_conversation
 from .encoder import ResponseEncoder, events_until
 from .items import approval_item, input_items, output_items, read_items
@@ -41,7 +41,7 @@ from .schemas import (
     ResponseRequest,
 )
 
-api = WireAPI("responses", {"/v1/responses": error_shape})
+api = WireAPI("responses")
 
 _APPROVAL = re.compile(r"mcpr_(?P<confirmation>conf_[0-9a-f]+)_(?P<event>\d{1,18})")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -11,9 +12,11 @@ from mochi_project.http.gate import Receive, Scope, Send, refuse
 from mochi_server.core.aio import BackgroundTasks
 from mochi_server.errors import ShuttingDown
 
-from .consumer import ChatConsumer
 from .new_runs import NewRuns
 from .outlet import CLOSE_SECONDS
+
+if TYPE_CHECKING:
+    from .consumer import ChatConsumer
 
 PATH = "/ws/chat"
 
@@ -27,7 +30,12 @@ class SocketEndpoint:
         """The open ones."""
         self._new_runs = NewRuns(self.sockets, self.tasks)
         self._is_stopping = False
-        self._consumer: Any = ChatConsumer.as_asgi(endpoint=self)
+
+    @cached_property
+    def _consumer(self) -> Any:  # noqa: ANN401 - an ASGI application, of channels
+        from .consumer import ChatConsumer  # noqa: PLC0415 - with the first socket
+
+        return ChatConsumer.as_asgi(endpoint=self)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if self._is_stopping:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from mochi_project.http.errors import error_shape
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
 from mochi_server.chat.runs.control import StartedRun
@@ -20,7 +19,7 @@ from .encoder import UIChunkEncoder
 from .history import read_history
 from .schemas import UIApproval, UIChatRequest, UIMessage, UIToolPart
 
-api = WireAPI("vercel", {"/api/v1/ui/": error_shape})
+api = WireAPI("vercel")
 
 PROTOCOL = "x-vercel-ai-ui-message-stream"
 """Header with the version of the stream."""

@@ -1,0 +1,87 @@
+"""What is imported when: the wires and most routers only once somebody asks for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LATE = {
+    "/api/v1/agui": "chat.wires.agui.routes",
+    "/api/v1/ui/chat": "chat.wires.vercel.routes",
+    "/v1/chat/completions": "chat.wires.openai.routes",
+    "/v1/messages": "chat.wires.anthropic.routes",
+    "/v1/responses": "chat.wires.responses.routes",
+    "/v1/conversations": "chat.wires.responses.conversations",
+    "/v1/models": "chat.wires.models",
+    "/ollama/api/chat": "chat.wires.ollama.routes",
+    "/api/v1/sessions": "sessions_app.schemas",
+    "/api/v1/sessions/a1b2c3d4e5/attachments/b94d": "sessions_app.attachments",
+    "/api/v1/chat/stream": "chat.api.simple_routes",
+    "/api/v1/runs": "chat.api.runs",
+    "/api/v1/confirmations": "chat.api.confirmations",
+    "/api/v1/policies": "chat.api.confirmations",
+    "/api/v1/models": "chat.api.models",
+    "/api/v1/tools": "tools_app.schemas",
+    "/api/v1/mcp/health": "tools_app.mcp_schemas",
+    "/api/v1/mcp/events": "chat.api.mcp_events",
+    "/api/v1/agents": "agents_app.schemas",
+    "/api/v1/system-prompts": "prompts_app.schemas",
+    "/api/v1/presets": "prompts_app.presets",
+}
+"""A path of each part, and a module that it needs."""
+
+OF_VENDORS = {
+    path: module
+    for path, module in LATE.items()
+    if path in {"/v1/chat/completions", "/v1/messages", "/v1/responses", "/ollama/api/chat"}
+}
+
+NEVER_AT_START = {"aiohttp", "chat.wires.socket.consumer", "openai", "anthropic", "mcp", "PIL"}
+"""Modules that take long to import, and that no answer of ``/health`` needs."""
+
+
+def modules_after(code: str, folder: Path) -> set[str]:
+    """Run code in a process of its own, with the application, and return what it has imported."""
+    program = (
+        "import asyncio, sys\n"
+        "from mochi_server.app import create_app\n"
+        f"application = create_app(data_dir={str(folder)!r}, ollama_host='http://127.0.0.1:9')\n"
+        "from django.test import AsyncClient\n"
+        "from django.urls import resolve\n"
+        f"{code}\n"
+        "print(*sys.modules)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    return set(ran.stdout.split())
+
+
+def test_health_is_answered_without_wires_and_without_an_http_client(tmp_path: Path) -> None:
+    code = (
+        "from mochi_project.runtime import get_runtime\n"
+        "async def ask():\n"
+        "    assert (await AsyncClient().get('/api/v1/health')).status_code == 200\n"
+        "    await get_runtime().aclose()\n"
+        "asyncio.run(ask())"
+    )
+    loaded = modules_after(code, tmp_path)
+    assert "mochi_project.server_routes" in loaded
+    assert loaded & ({*LATE.values()} | NEVER_AT_START) == set()
+
+
+@pytest.mark.parametrize("path", LATE)
+def test_a_part_is_loaded_by_the_first_request_for_its_path(path: str, tmp_path: Path) -> None:
+    loaded = modules_after(f"assert resolve({path!r}).func.__name__ != 'nowhere'", tmp_path)
+    assert LATE[path] in loaded
+    for other, module in OF_VENDORS.items():
+        assert module not in loaded or other == path
+
+
+def test_an_unknown_path_loads_nothing(tmp_path: Path) -> None:
+    code = "assert resolve('/api/v1/tomorrow').func.__name__ == 'nowhere'"
+    assert modules_after(code, tmp_path).isdisjoint(LATE.values())
