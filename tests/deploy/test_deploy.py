@@ -62,15 +62,15 @@ def test_the_manifest_is_valid_and_its_settings_exist() -> None:
     assert mounted == {volume["name"] for volume in deployment["volumes"]}
 
 
-@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
-async def test_the_probes_of_the_manifest_are_answered(server_of: Any, probe: str) -> None:
+async def test_the_probes_of_the_manifest_are_answered(server_of: Any) -> None:
     [container] = read("kubernetes.yaml")[0]["spec"]["template"]["spec"]["containers"]
-    request = container[probe]["httpGet"]
-    headers = {each["name"]: each["value"] for each in request["httpHeaders"]}
     async with server_of() as server:
-        url = server.url + request["path"]
-        async with server.http.get(url, headers=headers) as response:
-            assert response.status == 200
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            request = container[probe]["httpGet"]
+            headers = {each["name"]: each["value"] for each in request["httpHeaders"]}
+            url = server.url + request["path"]
+            async with server.http.get(url, headers=headers) as response:
+                assert response.status == 200, probe
 
 
 def variables_of_compose() -> dict[str, str]:
