@@ -14,14 +14,6 @@ MODEL = "qwen3:14b"
 ASK = {"message": "Hello", "model": MODEL}
 
 
-@pytest.fixture
-async def server(server_of, tmp_path, ollama):
-    write_tools(tmp_path / "tools", init=f'__all__ = ["wave"]\n{function("wave")}')
-    ollama.reply(["Half"], error="out of memory")
-    async with server_of(ollama=ollama) as found:
-        yield found
-
-
 async def goes_on(server, ollama, session_id):
     """Whether the message is there, and can be answered after all."""
     ollama.reply(["Whole."])
@@ -31,24 +23,24 @@ async def goes_on(server, ollama, session_id):
     return [message["content"] for message in found["messages"]] == ["Hello", "Whole."]
 
 
-async def test_an_error_in_one_piece_names_the_session_that_it_leaves(server, ollama):
-    status, answer = await server.post("/chat", ASK)
-    assert (status, answer["error"]["code"]) == (502, "OLLAMA_ERROR")
-    assert await goes_on(server, ollama, answer["error"]["details"]["session_id"])
-
-
-@pytest.mark.parametrize("tools", [None, ["wave"]])
-async def test_an_error_on_the_stream_names_the_session_that_it_leaves(server, ollama, tools):
-    body = {**ASK, "selected_tools": tools}
-    *_, last = [event async for event in server.stream("/chat/stream", body)]
-    assert (last.event, last.data["code"]) == ("error", "OLLAMA_ERROR")
-    assert await goes_on(server, ollama, last.data["details"]["session_id"])
-
-
-async def test_an_error_that_leaves_no_session_names_none(server):
-    status, answer = await server.post("/chat", {**ASK, "model": "nobody:1b"})
-    assert status == 404
-    assert "session_id" not in answer["error"]["details"]
+async def test_an_error_names_the_session_that_it_leaves_if_it_leaves_one(
+    server_of, tmp_path, ollama
+):
+    write_tools(tmp_path / "tools", init=f'__all__ = ["wave"]\n{function("wave")}')
+    async with server_of(ollama=ollama) as server:
+        ollama.reply(["Half"], error="out of memory")
+        status, answer = await server.post("/chat", ASK)
+        assert (status, answer["error"]["code"]) == (502, "OLLAMA_ERROR")
+        assert await goes_on(server, ollama, answer["error"]["details"]["session_id"])
+        for tools in (None, ["wave"]):
+            ollama.reply(["Half"], error="out of memory")
+            body = {**ASK, "selected_tools": tools}
+            *_, last = [event async for event in server.stream("/chat/stream", body)]
+            assert (last.event, last.data["code"]) == ("error", "OLLAMA_ERROR")
+            assert await goes_on(server, ollama, last.data["details"]["session_id"])
+        status, answer = await server.post("/chat", {**ASK, "model": "nobody:1b"})
+        assert status == 404
+        assert "session_id" not in answer["error"]["details"]
 
 
 @pytest.mark.parametrize("route", ["/chat", "/chat/stream"])

@@ -76,7 +76,9 @@ async def test_health_is_open_and_the_root_stays_inside(tmp_path: Path) -> None:
         assert (await server.get("/sessions", headers=token))[0] == 200
 
 
-async def test_the_signal_handlers_stay_those_of_the_program(tmp_path: Path) -> None:
+async def test_signal_handlers_stay_and_a_program_that_does_not_tell_its_end_ends_quietly(
+    tmp_path: Path,
+) -> None:
     async with mounted(tmp_path) as server:
         place = server.url.removesuffix("/inner")
         async with server.http.get(place) as answer:
@@ -84,6 +86,9 @@ async def test_the_signal_handlers_stay_those_of_the_program(tmp_path: Path) -> 
         assert (await server.get("/sessions"))[0] == 200
         async with server.http.get(place) as answer:
             assert await answer.text() == before
+        await server.stop()
+    for sign in ("Traceback", "never retrieved", "was destroyed"):
+        assert sign not in server.log
 
 
 TOOLS = """
@@ -109,14 +114,6 @@ async def test_the_end_of_the_program_closes_the_runtime(tmp_path: Path) -> None
         assert (await server.get("/tools"))[0] == 200
         await server.stop()
     assert (tmp_path / "tools" / "left.txt").exists()
-
-
-async def test_a_program_that_does_not_tell_its_end_ends_quietly(tmp_path: Path) -> None:
-    async with mounted(tmp_path) as server:
-        assert (await server.get("/sessions"))[0] == 200
-        await server.stop()
-    for sign in ("Traceback", "never retrieved", "was destroyed"):
-        assert sign not in server.log
 
 
 async def test_a_reply_is_kept_when_the_program_ends(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from mochi_server.errors import MochiError, SessionBusy, ShuttingDown
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.session_files import check_calls
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
 
 MID_STREAM = {
@@ -550,19 +551,8 @@ async def test_a_client_that_leaves_at_any_moment_leaves_a_sound_session(
     with anyio.fail_after(30):
         await asyncio.gather(task, return_exceptions=True)
     await engine.ended()
-    _check_calls(engine.stored(session))
+    check_calls(engine.stored(session))
     ollama._scripts["/api/chat"].clear()
     events = await engine.turn(session, "Next.")
     assert text_of(events) == "You said: Next."
-    _check_calls(engine.stored(session))
-
-
-def _check_calls(messages: list[dict[str, Any]]) -> None:
-    """Each call is followed by its results, in order, and each result follows its call."""
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
-        assert message["role"] != "tool"
-        for call in message.get("tool_calls") or []:
-            result = rest.pop(0)
-            assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])
+    check_calls(engine.stored(session))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
+import anyio
 
 from .server import Server
 from .sse import ServerEvent, events
@@ -19,6 +20,7 @@ class RunReader:
         self.events: list[ServerEvent] = []
         self.said = asyncio.Event()
         """Set when the model has begun to speak."""
+        self._changed = asyncio.Event()
 
     @property
     def text(self) -> str:
@@ -27,6 +29,23 @@ class RunReader:
     @property
     def kinds(self) -> list[str]:
         return [event.event for event in self.events]
+
+    async def has(self, kind: str) -> ServerEvent:
+        """Wait for the first event of this kind."""
+        while kind not in self.kinds:
+            await self._more()
+        return self.events[self.kinds.index(kind)]
+
+    async def has_more(self, words: int) -> None:
+        """Wait for so many more words."""
+        end = len(self.text.split()) + words
+        while len(self.text.split()) < end:
+            await self._more()
+
+    async def _more(self) -> None:
+        self._changed.clear()
+        with anyio.fail_after(60):
+            await self._changed.wait()
 
     async def send(self, server: Server, message: str) -> None:
         """Send a message and read until the stream ends or the connection breaks."""
@@ -54,6 +73,7 @@ class RunReader:
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         async for event in events(response.content.iter_any()):
             self.events.append(event)
+            self._changed.set()
             if event.event == "run_start":
                 self.run_id = event.data["run_id"]
             elif event.event == "content_delta":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mochi_server.errors import SessionUnreadable
 from mochi_server.sessions import ChatSession
 from mochi_server.sessions.codec import NotASession, assemble, disassemble
@@ -19,3 +21,16 @@ def session_of(data: bytes, session_id: str | None = None) -> ChatSession:
 def file_of(session: ChatSession) -> bytes:
     """The whole content of the session's file."""
     return b"".join(assemble(session.document()))
+
+
+def check_calls(messages: list[dict[str, Any]], *, whole: bool = True) -> None:
+    """Check that results follow their calls; if not whole, the last calls may be open."""
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        assert message["role"] in {"system", "user", "assistant"}
+        if not rest and not whole:
+            return
+        for call in message.get("tool_calls") or []:
+            result = rest.pop(0)
+            assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])

@@ -21,6 +21,7 @@ from tests.support.agents import write_skill
 from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.server import Server, running_server
+from tests.support.session_files import check_calls
 from tests.support.sse import ServerEvent
 from tests.support.tool_folders import is_gone, until
 
@@ -322,16 +323,3 @@ def check(path: Path) -> list[dict[str, Any]]:
         assert message["message_id"]
         assert message["timestamp"]
     return messages
-
-
-def check_calls(messages: list[dict[str, Any]], *, whole: bool) -> None:
-    """Each call has its result right behind it; only the last ones may still be open."""
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
-        assert message["role"] in {"system", "user", "assistant"}
-        if not rest and not whole:
-            return
-        for each in message.get("tool_calls") or []:
-            result = rest.pop(0)
-            assert (result["role"], result["tool_call_id"]) == ("tool", each["id"])

@@ -99,11 +99,8 @@ async def ask(server: Server, answer: str = "It is noted.") -> tuple[RunReader, 
     """Begin a turn that asks, and return its reader and the id of the question."""
     calls = instructions(call("note", what="this"), then=[[text(exactly=answer)]])
     reader, reading = await begin(server, calls)
-    with anyio.fail_after(SECONDS):
-        while "tool_call_confirmation_required" not in reader.kinds:
-            assert not reading.done(), reader.events
-            await anyio.sleep(0.02)
-    return reader, reading, reader.events[-1].data["confirmation_id"]
+    asked = await reader.has("tool_call_confirmation_required")
+    return reader, reading, asked.data["confirmation_id"]
 
 
 async def waiting(server: Server) -> list[str]:
@@ -126,66 +123,63 @@ async def completes(reader: RunReader, reading: Any, ending: str) -> None:
 
 
 @needs_jumps
-@pytest.mark.parametrize("hours", JUMPS)
-async def test_a_turn_goes_on_and_keeps_its_session(place: Place, hours: int) -> None:
+async def test_a_turn_goes_on_and_keeps_its_session(place: Place) -> None:
     async with place.jumping_server() as server, place.server() as other:
-        old = await server.new_session(MODEL)
-        reader, reading = await begin(server, saying(6 * WORDS_PER_SECOND))
-        await speaks(reader)
-        place.time.jump(hours=hours)
-        for _ in range(20):
-            status, answer = await other.post(f"/chat/{reader.session_id}", {"message": saying(1)})
-            assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
-            assert not reading.done()
-            await anyio.sleep(0.2)
-        await completes(reader, reading, "")
-        assert len(reader.text.split()) == 6 * WORDS_PER_SECOND
+        known = {await server.new_session(MODEL)}
+        for hours in JUMPS:
+            reader, reading = await begin(server, saying(6 * WORDS_PER_SECOND))
+            await speaks(reader)
+            place.time.jump(hours=hours)
+            for _ in range(20):
+                path, body = f"/chat/{reader.session_id}", {"message": saying(1)}
+                status, answer = await other.post(path, body)
+                assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
+                assert not reading.done()
+                await anyio.sleep(0.2)
+            await completes(reader, reading, "")
+            assert len(reader.text.split()) == 6 * WORDS_PER_SECOND
 
-        new = await server.new_session(MODEL)
-        for each in (reader.session_id, old, new):
+            known |= {reader.session_id, await server.new_session(MODEL)}
+            for each in known:
+                for at in (server, other):
+                    status, answer = await at.post(f"/chat/{each}", {"message": saying(2)})
+                    assert status == 200, answer
             for at in (server, other):
-                status, answer = await at.post(f"/chat/{each}", {"message": saying(2)})
-                assert status == 200, answer
-        for at in (server, other):
-            _, listed = await at.get("/sessions")
-            assert listed["problems"] == []
-            assert {each["session_id"] for each in listed["sessions"]} == {
-                reader.session_id,
-                old,
-                new,
-            }
+                _, listed = await at.get("/sessions")
+                assert listed["problems"] == []
+                assert {each["session_id"] for each in listed["sessions"]} == known
         assert "Traceback" not in server.log + other.log
 
 
 @needs_jumps
-@pytest.mark.parametrize("hours", JUMPS)
-async def test_a_question_waits_as_long_as_it_should(place: Place, hours: int) -> None:
+async def test_a_question_waits_as_long_as_it_should(place: Place) -> None:
     async with place.jumping_server() as server, place.server() as other:
-        reader, reading, question = await ask(server)
-        assert await waiting(other) == [question]
-        place.time.jump(hours=hours)
-        for at in (server, other, server):
-            assert await waiting(at) == [question]
-        await approve(server, question)
-        await completes(reader, reading, "It is noted.")
+        for hours in JUMPS:
+            reader, reading, question = await ask(server)
+            assert await waiting(other) == [question]
+            place.time.jump(hours=hours)
+            for at in (server, other, server):
+                assert await waiting(at) == [question]
+            await approve(server, question)
+            await completes(reader, reading, "It is noted.")
 
-        reader, reading, question = await ask(server)
-        place.time.jump(hours=0)
-        assert await waiting(server) == [question]
-        await approve(server, question)
-        await completes(reader, reading, "It is noted.")
+            reader, reading, question = await ask(server)
+            place.time.jump(hours=0)
+            assert await waiting(server) == [question]
+            await approve(server, question)
+            await completes(reader, reading, "It is noted.")
 
 
 @needs_jumps
-@pytest.mark.parametrize("hours", JUMPS)
-async def test_a_question_does_not_stay_for_ever(place: Place, hours: int) -> None:
+async def test_a_question_does_not_stay_for_ever(place: Place) -> None:
     async with place.jumping_server(tool_confirmation_timeout_seconds=3) as server:
-        reader, reading, _ = await ask(server, "Then not.")
-        place.time.jump(hours=hours)
-        await completes(reader, reading, "Then not.")
-        (result,) = [event.data for event in reader.events if event.event == "tool_result"]
-        assert "nobody confirmed the call within 3 seconds" in str(result)
-        assert await waiting(server) == []
+        for hours in JUMPS:
+            reader, reading, _ = await ask(server, "Then not.")
+            place.time.jump(hours=hours)
+            await completes(reader, reading, "Then not.")
+            (result,) = [event.data for event in reader.events if event.event == "tool_result"]
+            assert "nobody confirmed the call within 3 seconds" in str(result)
+            assert await waiting(server) == []
 
 
 @needs_jumps

@@ -242,35 +242,6 @@ async def test_each_of_many_decisions_in_any_order_at_any_process_counts_once(pa
     await pair.nothing_left()
 
 
-async def test_changed_arguments_arrive_and_wrong_ones_leave_the_question_open(pair: Pair) -> None:
-    one, two = pair.servers
-    turn = await pair.turn(1, one)
-    running = asyncio.ensure_future(turn.run(pair.http))
-    with anyio.fail_after(SECONDS):
-        await turn.asked.wait()
-        status, body = await pair.confirm(two, turn, arguments={"number": "many"})
-        assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")
-        assert await pair.open_questions(one, turn) == [turn.confirmation_id]
-        assert (await pair.confirm(two, turn, arguments={"number": 7}))[0] == 200
-        await running
-    assert pair.counted() == Counter([7])
-    assert turn.data("tool_call_confirmation_decided")["arguments"] == {"number": 7}
-
-
-async def test_a_client_that_leaves_takes_its_question_along(pair: Pair) -> None:
-    one, two = pair.servers
-    turn = await pair.turn(1, one)
-    running = asyncio.ensure_future(turn.run(pair.http))
-    with anyio.fail_after(SECONDS):
-        await turn.asked.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await until(lambda: pair.open_questions(two, turn))
-        status, body = await pair.confirm(two, turn)
-    assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
-    await pair.nothing_left()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_question_of_a_process_that_died_can_be_decided_once(
     tmp_path: Path, kind: str

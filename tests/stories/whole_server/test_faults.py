@@ -1,4 +1,4 @@
-"""Disks, a Redis and clients that fail while a server runs; docs/explanation/reliability.md."""
+"""Disks, networks, a Redis and clients that fail; docs/explanation/reliability.md."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from mochi_server.testing import call, instructions, text
+from tests.support import network
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
 from tests.support.mcp import until
@@ -258,7 +259,7 @@ async def test_runs_of_a_server_that_stops_while_redis_hangs_are_ended_by_anothe
         ):
             reader, reading = await begin(server, 20 * SECONDS)
             with anyio.fail_after(SECONDS):
-                await until(lambda: len(reader.text.split()) >= 20)
+                await reader.has_more(20)
                 redis.hang()
                 assert await server.stop() == 0
                 await reading
@@ -327,3 +328,67 @@ async def test_a_thousand_clients_that_connect_and_leave_leave_nothing(tmp_path:
             while len([*files.iterdir()]) > before + 25:  # noqa: ASYNC110 - of another process
                 await anyio.sleep(0.1)
         assert "Traceback" not in server.log
+
+
+CUT_SECONDS = 90
+WORDS_PER_SECOND = 20
+LACK = network.lack()
+
+
+async def send_when_free(server: Server, session_id: str, text: str) -> None:
+    """Send a message as soon as no turn holds the session, and wait for the answer."""
+    with anyio.fail_after(CUT_SECONDS):
+        while True:
+            status, answer = await server.post(f"/chat/{session_id}", {"message": text})
+            if status == 200:
+                return
+            assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
+            await anyio.sleep(0.2)
+
+
+@needs_redis
+@pytest.mark.slow
+@pytest.mark.skipif(LACK is not None, reason=f"no network: {LACK}")
+async def test_a_machine_that_was_cut_off_writes_nothing_over_what_another_has_written(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, Any] = {
+        "session_storage": "redis",
+        "test_words_per_second": WORDS_PER_SECOND,
+    }
+    with network.network() as net:
+        addresses = ("--bind", "127.0.0.1", net.here, "--protected-mode", "no")
+        async with running_redis(tmp_path, *addresses) as redis:
+            url = f"redis://{net.here}:{redis.port}/0"
+            folders = [tmp_path / "far", tmp_path / "near"]
+            for folder in folders:
+                folder.mkdir()
+            async with (
+                running_server(
+                    data_dir=folders[0], command=net.command, redis_url=url, **settings
+                ) as far,
+                running_server(data_dir=folders[1], redis_url=redis.url, **settings) as near,
+            ):
+                session_id = await far.new_session(MODEL)
+                reader = RunReader(session_id)
+                first = saying(CUT_SECONDS * WORDS_PER_SECOND)
+                reading = asyncio.ensure_future(reader.send(far, first))
+                await reader.has_more(20)  # the last ones may be lost
+                net.cut()
+                await send_when_free(near, session_id, saying(3))
+                taken = await messages(near, session_id)
+                assert [m["role"] for m in taken] == ["user", "assistant"] * 2
+                assert taken[1]["interrupted"] is True
+                net.mend()
+                await far.saw("is lost to this process")
+                with anyio.fail_after(CUT_SECONDS):
+                    status: dict[str, Any] = {"turn_running": True}
+                    while status["turn_running"]:
+                        await anyio.sleep(0.2)
+                        _, status = await far.get(f"/sessions/{session_id}/status")
+                assert await messages(far, session_id) == taken
+                await send_when_free(far, session_id, saying(5))
+                after = await messages(near, session_id)
+                assert after[: len(taken)] == taken
+                assert [m["role"] for m in after] == ["user", "assistant"] * 3
+                reading.cancel()

@@ -138,39 +138,31 @@ async def test_runs_beyond_the_bound_are_refused_at_once_and_the_others_go_on(
         await some.accepted()
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "shape"),
-    [
-        (
-            "/v1/chat/completions",
-            {"messages": [{"role": "user", "content": "Hi"}]},
-            "error.message",
-        ),
-        (
-            "/v1/messages",
-            {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
-            "error.message",
-        ),
-        ("/ollama/api/chat", {"messages": [{"role": "user", "content": "Hi"}]}, "error"),
-        ("/v1/responses", {"input": "Hi"}, "error.message"),
-        ("/api/v1/chat", {"message": "Hi", "session_id": "new-one"}, "error.message"),
-    ],
-)
-async def test_wires_refuse_in_their_own_shape_and_keep_nothing(
-    tmp_path: Path, ollama: FakeOllama, path: str, body: dict[str, Any], shape: str
-):
+HELLO = {"messages": [{"role": "user", "content": "Hi"}]}
+WIRES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("/v1/chat/completions", HELLO, ["error", "message"]),
+    ("/v1/messages", {**HELLO, "max_tokens": 9}, ["error", "message"]),
+    ("/ollama/api/chat", HELLO, ["error"]),
+    ("/v1/responses", {"input": "Hi"}, ["error", "message"]),
+    ("/api/v1/chat", {"message": "Hi", "session_id": "new-one"}, ["error", "message"]),
+]
+"""Paths, bodies, and the keys that lead to the words of an error."""
+
+
+async def test_wires_refuse_in_their_own_shape_and_keep_nothing(tmp_path: Path, ollama: FakeOllama):
+    headers = {"x-api-key": "any", "anthropic-version": "2023-06-01"}
     async with full(tmp_path, ollama) as (some, _):
         _, before = await some.server.get("/sessions")
-        headers = {"x-api-key": "any", "anthropic-version": "2023-06-01"} if "mess" in path else {}
-        async with some.server.http.post(
-            some.server.url + path, json={"model": MODEL, **body}, headers=headers
-        ) as response:
-            assert response.status == 503, await response.text()
-            assert response.headers["Retry-After"] == "1"
-            text: Any = await response.json()
-        for name in shape.split("."):
-            text = text[name]
-        assert "runs at the same time" in text
+        for path, body, keys in WIRES:
+            async with some.server.http.post(
+                some.server.url + path, json={"model": MODEL, **body}, headers=headers
+            ) as response:
+                assert response.status == 503, await response.text()
+                assert response.headers["Retry-After"] == "1"
+                text: Any = await response.json()
+            for key in keys:
+                text = text[key]
+            assert "runs at the same time" in text, path
         _, after = await some.server.get("/sessions")
         assert len(after["sessions"]) == len(before["sessions"])
         some.gate.set()

@@ -8,18 +8,17 @@ import itertools
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import anyio
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
-from tests.support.sse import ServerEvent, events
 from tests.support.tools import write_tools
 
 WORDS = [f"{number} " for number in range(2000)]
@@ -47,67 +46,6 @@ __all__ = ["write"]
 '''
 
 pytestmark = [needs_redis, pytest.mark.slow]
-
-
-@dataclass
-class Reader:
-    """A client that reads a run."""
-
-    run_id: str = ""
-    events: list[ServerEvent] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def text(self) -> str:
-        return "".join(e.data["content"] for e in self.events if e.event == "content_delta")
-
-    @property
-    def kinds(self) -> list[str]:
-        return [event.event for event in self.events]
-
-    async def send(self, server: Server, session_id: str, **fields: Any) -> None:
-        path = f"{server.api}/chat/{session_id}/stream"
-        body = {"message": "Go.", **fields}
-        async with server.http.post(path, json=body) as response:
-            assert response.status == 200, await response.text()
-            self.run_id = response.headers["X-Run-Id"]
-            await self._read(response)
-
-    async def join(self, server: Server, run_id: str, after: int = 0) -> None:
-        self.run_id = run_id
-        path = f"{server.api}/runs/{run_id}/events?after={after}"
-        async with server.http.get(path) as response:
-            assert response.status == 200, await response.text()
-            await self._read(response)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
-        async for event in events(response.content.iter_any()):
-            self.events.append(event)
-            self.changed.set()
-
-    async def has(self, kind: str) -> ServerEvent:
-        """Wait for an event of this kind."""
-        with anyio.fail_after(SECONDS):
-            while True:
-                self.changed.clear()
-                for event in self.events:
-                    if event.event == kind:
-                        return event
-                await self.changed.wait()
-
-    async def has_more(self, count: int) -> None:
-        """Wait for so many more words."""
-        end = len(self.text.split()) + count
-        with anyio.fail_after(SECONDS):
-            while len(self.text.split()) < end:
-                self.changed.clear()
-                await self.changed.wait()
-
-    def check_order(self) -> None:
-        numbers = [int(event.id or 0) for event in self.events]
-        assert numbers == sorted(set(numbers))
-        assert self.kinds.count("done") == 1
-        assert self.kinds[-1] == "done"
 
 
 @dataclass
@@ -170,29 +108,34 @@ async def pair(
         assert "Traceback" not in two.log, two.log
 
 
-async def begin(pair: Pair, words: list[str] = WORDS) -> tuple[str, Reader, asyncio.Future[None]]:
-    """Begin a run at the first server; return its session, its reader, and the reading."""
+async def begin(pair: Pair, words: list[str] = WORDS) -> tuple[RunReader, asyncio.Future[None]]:
+    """Begin a run at the first server; return its reader, and the reading."""
     pair.ollama.reply(words, delay=PAUSE)
-    reader, session_id = Reader(), await pair.one.new_session()
-    reading = asyncio.ensure_future(reader.send(pair.one, session_id))
+    reader = RunReader(await pair.one.new_session())
+    reading = asyncio.ensure_future(reader.send(pair.one, "Go."))
     await reader.has("content_delta")
-    return session_id, reader, reading
+    return reader, reading
+
+
+def another(reader: RunReader) -> RunReader:
+    """A reader of the same run, from its beginning."""
+    return RunReader(reader.session_id, reader.run_id)
 
 
 @in_files_and_in_redis
 async def test_a_run_is_read_at_the_other_server_and_goes_on_while_it_is(pair: Pair) -> None:
-    _, first, reading = await begin(pair)
-    second = Reader()
-    along = asyncio.ensure_future(second.join(pair.two, first.run_id))
+    first, reading = await begin(pair)
+    second = another(first)
+    along = asyncio.ensure_future(second.go_on(pair.two))
     await second.has("content_delta")
     reading.cancel()  # the one who began it leaves
     await second.has_more(100)
     status, run = await pair.two.get(f"/runs/{first.run_id}")
     assert (status, run["state"]) == (200, "running")
-    late = Reader()
-    after = int(second.events[20].id or 0)
-    joined = asyncio.ensure_future(late.join(pair.two, first.run_id, after))
-    await late.has("content_delta")
+    late = another(first)
+    late.events = second.events[:20]  # as one that was cut off then
+    joined = asyncio.ensure_future(late.go_on(pair.two))
+    await late.has_more(1)
     assert pair.ollama.disconnects == 0
     along.cancel()
     joined.cancel()  # nobody reads it any more, at any server
@@ -202,22 +145,24 @@ async def test_a_run_is_read_at_the_other_server_and_goes_on_while_it_is(pair: P
             await asyncio.sleep(0.05)
     words = "".join(WORDS)
     assert words.startswith(second.text)
-    whole = Reader()
-    await whole.join(pair.two, first.run_id)
-    whole.check_order()
+    whole = another(first)
+    await whole.go_on(pair.two)
+    whole.check_whole()
     assert whole.text.startswith(second.text)
-    assert int(late.events[0].id or 0) > after
+    assert whole.text.startswith(late.text)
+    numbers = [int(event.id or 0) for event in late.events]
+    assert numbers == sorted(set(numbers))
 
 
 @in_files_and_in_redis
 async def test_a_run_is_stopped_at_the_other_server(pair: Pair) -> None:
-    session_id, first, reading = await begin(pair)
-    second = Reader()
-    along = asyncio.ensure_future(second.join(pair.two, first.run_id))
+    first, reading = await begin(pair)
+    second = another(first)
+    along = asyncio.ensure_future(second.go_on(pair.two))
     await second.has("content_delta")
     with anyio.fail_after(SECONDS):
         answers = [await pair.two.post(f"/runs/{first.run_id}/stop") for _ in range(2)]
-        answers.append(await pair.one.post(f"/chat/{session_id}/stop"))
+        answers.append(await pair.one.post(f"/chat/{first.session_id}/stop"))
         await pair.ollama.disconnected()
         await asyncio.gather(reading, along)
     assert answers[0] == answers[1] == answers[2]
@@ -226,7 +171,7 @@ async def test_a_run_is_stopped_at_the_other_server(pair: Pair) -> None:
     assert answer["message"]["interrupted"] is True
     assert answer["message"]["content"] == first.text == second.text
     for reader in (first, second):
-        reader.check_order()
+        reader.check_whole()
     listed = (await pair.two.get("/runs"))[1]["runs"]
     assert [(run["run_id"], run["state"]) for run in listed] == [(first.run_id, "stopped")]
 
@@ -236,13 +181,13 @@ async def test_a_run_goes_on_when_its_call_is_confirmed_at_the_other_server(pair
     pair.ollama.reply(tool_calls=[{"name": "write", "arguments": {"text": "Hello"}}])
     pair.ollama.reply(["Written."])
     settings = {"tools": ["write"], "execution_policy": "always_confirm"}
-    reader, session_id = Reader(), await pair.one.new_session(tool_settings=settings)
-    reading = asyncio.ensure_future(reader.send(pair.one, session_id))
+    reader = RunReader(await pair.one.new_session(tool_settings=settings))
+    reading = asyncio.ensure_future(reader.send(pair.one, "Go."))
     asked = await reader.has("tool_call_confirmation_required")
     status, run = await pair.two.get(f"/runs/{reader.run_id}")
     assert (status, run["state"]) == (200, "waiting")
-    second = Reader()
-    along = asyncio.ensure_future(second.join(pair.two, reader.run_id))
+    second = another(reader)
+    along = asyncio.ensure_future(second.go_on(pair.two))
     confirmation = asked.data["confirmation_id"]
     assert (await second.has("tool_call_confirmation_required")).id == asked.id
     status, _ = await pair.two.post(f"/confirmations/{confirmation}", {"approved": True})
@@ -257,53 +202,53 @@ async def test_a_run_goes_on_when_its_call_is_confirmed_at_the_other_server(pair
 
 
 async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
-    session_id, first, reading = await begin(pair)
-    second = Reader()
-    along = asyncio.ensure_future(second.join(pair.two, first.run_id))
+    first, reading = await begin(pair)
+    second = another(first)
+    along = asyncio.ensure_future(second.go_on(pair.two))
     await second.has_more(50)
     await pair.one.stop(signal.SIGKILL)
     await asyncio.gather(reading, return_exceptions=True)
     with anyio.fail_after(SECONDS):
         await along
-    second.check_order()
+    second.check_whole()
     assert second.kinds[-2:] == ["error", "done"]
     assert second.events[-2].data["code"] == "RUN_INTERRUPTED"
     status, run = await pair.two.get(f"/runs/{first.run_id}")
     assert (status, run["state"], run["code"]) == (200, "interrupted", "RUN_INTERRUPTED")
-    question, answer = await pair.messages(session_id)
+    question, answer = await pair.messages(first.session_id)
     assert question["content"] == "Go."
     assert answer["interrupted"] is True
     assert answer["content"] == second.text
     assert answer["message_id"] == run["message_id"]
     assert first.text.startswith(answer["content"])
-    again = Reader()
-    await again.join(pair.two, first.run_id)
-    again.check_order()
+    again = another(first)
+    await again.go_on(pair.two)
+    again.check_whole()
     assert (again.text, again.kinds[0]) == (second.text, "run_start")
     pair.ollama.forget()
     pair.ollama.reply(["Well."])
-    last = Reader()
-    await last.send(pair.two, session_id)
+    last = RunReader(first.session_id)
+    await last.send(pair.two, "Go.")
     assert (last.text, last.kinds[-1]) == ("Well.", "done")
-    assert [m["content"] for m in await pair.messages(session_id)] == [
+    assert [m["content"] for m in await pair.messages(first.session_id)] == [
         *("Go.", second.text, "Go.", "Well.")
     ]
 
 
 @in_files_and_in_redis
 async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> None:
-    session_id, first, reading = await begin(pair)
+    first, reading = await begin(pair)
     await first.has_more(50)
     await pair.one.stop(signal.SIGKILL)
     await asyncio.gather(reading, return_exceptions=True)
     pair.ollama.forget()
     pair.ollama.reply(["Well."])
     if pair.sessions_in_redis:
-        await pair.until_free(session_id)
-    last = Reader()
-    await last.send(pair.two, session_id)
+        await pair.until_free(first.session_id)
+    last = RunReader(first.session_id)
+    await last.send(pair.two, "Go.")
     assert (last.text, last.kinds[-1]) == ("Well.", "done")
-    question, partial, *rest = await pair.messages(session_id)
+    question, partial, *rest = await pair.messages(first.session_id)
     assert (question["content"], partial["interrupted"]) == ("Go.", True)
     assert first.text.startswith(partial["content"])
     assert [m["content"] for m in rest] == ["Go.", "Well."]
@@ -350,15 +295,15 @@ async def test_a_file_is_at_the_machine_that_has_taken_it_unless_they_share_the_
 
 
 async def test_turns_go_on_while_redis_is_away(pair: Pair) -> None:
-    session_id, first, reading = await begin(pair, WORDS[:200])
-    second = Reader()
-    along = asyncio.ensure_future(second.join(pair.two, first.run_id))
+    first, reading = await begin(pair, WORDS[:200])
+    second = another(first)
+    along = asyncio.ensure_future(second.go_on(pair.two))
     await second.has("content_delta")
     await pair.redis.stop()
     pair.ollama.reply(["New."])
-    new, new_session = Reader(), await pair.one.new_session()
+    new = RunReader(await pair.one.new_session())
     with anyio.fail_after(SECONDS):
-        await new.send(pair.one, new_session)
+        await new.send(pair.one, "Go.")
     assert (new.text, new.kinds[-1]) == ("New.", "done")
     status, answer = await pair.two.get(f"/runs/{new.run_id}")
     assert (status, answer["error"]["code"]) == (507, "STORAGE_ERROR")
@@ -373,7 +318,7 @@ async def test_turns_go_on_while_redis_is_away(pair: Pair) -> None:
         await along
     assert second.text == first.text
     assert second.kinds[-1] == "done"
-    assert [m["content"] for m in await pair.messages(session_id)] == ["Go.", first.text]
-    again = Reader()
-    await again.join(pair.two, new.run_id)
+    assert [m["content"] for m in await pair.messages(first.session_id)] == ["Go.", first.text]
+    again = another(new)
+    await again.go_on(pair.two)
     assert again.kinds == new.kinds

@@ -104,35 +104,6 @@ async def test_each_of_a_hundred_streams_is_stopped_one_after_another(
             assert await stream.stop(other if number % 4 else one) == answer
 
 
-async def test_a_run_goes_on_as_long_as_somebody_reads_it_anywhere(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """The one who began it leaves; a reader at another process keeps it; the last one ends it."""
-    ollama.one_at_a_time = False
-    async with (
-        running_server(data_dir=tmp_path, ollama=ollama) as one,
-        running_server(data_dir=tmp_path, ollama=ollama) as other,
-    ):
-        stream = Stream(ollama, await one.new_session())
-        sending = asyncio.ensure_future(stream.reader.send(one, stream.message))
-        reading = asyncio.ensure_future(stream.read_along(other))
-        with anyio.fail_after(60):
-            await stream.along.said.wait()
-            sending.cancel()
-            heard = len(stream.along.events)
-            await until(lambda: len(stream.along.events) > heard + 20)
-            status, run = await other.get(f"/runs/{stream.reader.run_id}")
-            assert (status, run["state"]) == (200, "running")
-            reading.cancel()
-            await ollama.disconnected()
-            while run["state"] == "running":
-                status, run = await other.get(f"/runs/{stream.reader.run_id}")
-        assert (status, run["state"]) == (200, "stopped")
-        _, message = await stored(other, stream)
-        assert message["interrupted"] is True
-        assert message["content"].startswith(stream.along.text)
-
-
 @pytest.mark.parametrize("where", ["the same process", "another process"])
 async def test_a_hundred_streams_are_stopped_together(
     tmp_path: Path, ollama: FakeOllama, where: str

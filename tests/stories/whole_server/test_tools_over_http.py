@@ -8,8 +8,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests.support.tools import function, write_tools
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECONDS = 60
+MAX_ROUNDS = 3
 PARIS = {"city": "Paris"}
 LONDON = {"city": "London", "unit": "C"}
 CONTINUE = ("tool_continuation_start", {"message": "Processing tool results..."})
@@ -37,7 +37,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["get_weather", "get_current_time", "fail", "disabled"]
+__all__ = ["get_weather", "get_current_time", "fail", "silent"]
 RAN = Path(__file__).parent.parent / "ran"
 
 
@@ -67,58 +67,15 @@ def fail(why: str) -> str:
     raise ValueError(why)
 
 
-def disabled() -> str:
-    """Not offered by any session here."""
-    RAN.write_text("disabled")
-    return "It ran."
+def silent() -> str:
+    return ""
+
+
+__sky__ = ["get_weather", "get_current_time"]
 '''
 
 ENABLED = ["get_weather", "get_current_time", "fail"]
 
-SCHEMAS = '''
-from __future__ import annotations
-
-from enum import Enum
-from typing import Annotated, Literal, Optional
-
-from pydantic import BaseModel, Field
-
-__all__ = ["book"]
-
-
-class Class(Enum):
-    FIRST = "first"
-    SECOND = "second"
-
-
-class Seat(BaseModel):
-    """A place in the train."""
-
-    row: int = Field(ge=1, description="From the front.")
-    window: bool = True
-
-
-def book(
-    to: str,
-    seats: list[Seat],
-    travel: Class = Class.SECOND,
-    kind: Literal["single", "return"] = "single",
-    most: Annotated[float, Field(gt=0, description="In euros.")] = 99.5,
-    note: Optional[str] = None,
-) -> str:
-    """Book a journey.
-
-    Nothing is paid.
-
-    Args:
-        to: Where to.
-        seats: One for each person.
-        travel: The class.
-        kind: Back as well?
-    """
-    rows = [seat.row + 1 for seat in seats]
-    return f"{to} {rows} {travel.name} {kind} {most} {note}"
-'''
 
 SLOW = '''
 import os
@@ -245,43 +202,21 @@ async def ollama() -> AsyncIterator[FakeOllama]:
         yield server
 
 
-SHARED = (
-    WEATHER.replace('"disabled"]', '"disabled", "silent"]')
-    + "\n__sky__ = ['get_weather', 'get_current_time']\n\n"
-    + "def silent() -> str:\n    return ''\n"
-)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """One server for the tests that change no files."""
     folder = tmp_path_factory.mktemp("site")
-    write_tools(folder / "tools", init=SHARED)
-    write_tools(folder / "tools" / "journeys", init=SCHEMAS)
-    async with running_site(folder) as site:
-        yield site
-
-
-@asynccontextmanager
-async def lent(site: Site) -> AsyncIterator[Site]:
-    """For one test; nothing ran yet."""
-    (site.folder / "ran").unlink(missing_ok=True)
-    async with site.lent():
+    write_tools(folder / "tools", init=WEATHER)
+    async with running_site(folder, max_tool_rounds=MAX_ROUNDS) as site:
         yield site
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def site(shared_site: Site) -> AsyncIterator[Site]:
-    async with lent(shared_site) as found:
-        yield found
-
-
-@asynccontextmanager
-async def weather(folder: Path, ollama: FakeOllama, **options: Any) -> AsyncIterator[Server]:
-    write_tools(folder / "tools", init=WEATHER)
-    async with running_server(data_dir=folder, ollama=ollama, **options) as server:
-        yield server
-        assert "Traceback" not in server.log, server.log
+    """For one test; nothing ran yet."""
+    (shared_site.folder / "ran").unlink(missing_ok=True)
+    async with shared_site.lent():
+        yield shared_site
 
 
 # -- the loop
@@ -328,170 +263,51 @@ async def test_calls_on_any_chunk_run_and_go_back_in_order(site: Site) -> None:
         assert shape(stored(site.folder, session)) == [*told, ("assistant", "It is fine.", [])]
 
 
-async def test_one_reply_has_every_call_of_the_turn_with_its_fields(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED))
-        ollama.play("tool_two")
-        ollama.reply(["Again."], tool_calls=[call("fail", {"why": "no"}, "call_a1b2c3d4")])
-        ollama.reply(["Fine."])
-        status, body = await server.post(f"/chat/{session}", {"message": "Go."})
-        assert status == 200
-        assert body["message"]["content"] == "Fine."
-        failed = failure("fail", "ValueError: no", 0, "call_a1b2c3d4", "TOOL_EXECUTION_FAILED")[1]
-        assert body["tool_calls_executed"] == [
-            {"arguments": PARIS, **result("get_weather", P[2], 0, "call_a1b2c3d4")[1]},
-            {"arguments": LONDON, **result("get_weather", L[2], 1, "call_e5f6g7h8")[1]},
-            {"arguments": {"why": "no"}, **failed},
-        ]
-        assert "tool_rounds_exhausted" not in body
-        assert shape(stored(tmp_path, session)) == [
-            ("user", "Go."),
-            ("assistant", "", ["call_a1b2c3d4", "call_e5f6g7h8"]),
-            ("tool", P[2], "call_a1b2c3d4"),
-            ("tool", L[2], "call_e5f6g7h8"),
-            ("assistant", "Again.", ["call_a1b2c3d4"]),
-            ("tool", "Error: ValueError: no", "call_a1b2c3d4"),
-            ("assistant", "Fine.", []),
-        ]
-        assert [m["tool_name"] for m in stored(tmp_path, session) if m["role"] == "tool"] == [
-            "get_weather",
-            "get_weather",
-            "fail",
-        ]
-        status, stats = await server.get("/tools/stats")
-        assert status == 200
-        counts = {n: (s["count"], s["failures"]) for n, s in stats["statistics"].items()}
-        assert counts == {"get_weather": (2, 0), "fail": (1, 1)}
-        assert all(0 <= s["mean_seconds"] < SECONDS for s in stats["statistics"].values())
-        latest = stats["history"][0]
-        assert (latest["tool_name"], latest["session_id"]) == ("fail", session)
-        assert (latest["success"], latest["error_message"]) == (False, "ValueError: no")
-        assert len(stats["history"]) == 3
-        server.output.clear()  # the traceback of the tool, which belongs there
-
-
-async def test_what_is_unknown_disabled_or_does_not_fit_is_refused_and_the_rest_runs(
-    site: Site,
-) -> None:
+async def test_one_reply_has_every_call_of_the_turn_with_its_fields(site: Site) -> None:
     server, ollama = site.server, site.ollama
     session = await server.new_session(**settings(*ENABLED))
-    ollama.reply(
-        tool_calls=[
-            call("nothing", {"a": 1}, "c0"),
-            call("disabled", {}, "c1"),
-            call("get_weather", PARIS, "c2"),
-            call("get_weather", {"city": "Rome", "unit": "K"}, "c3"),
-            call("get_weather", {"town": "Rome"}, "c4"),
-            call("get_current_time", {}, "c5"),
-        ]
-    )
-    events = without_its_ends(await streamed(server, session), session)
-    results = {d["tool_call_id"]: d for name, d in events if name == "tool_result"}
-    assert {each: d.get("code") for each, d in results.items()} == {
-        "c0": "TOOL_NOT_FOUND",
-        "c1": "TOOL_NOT_FOUND",
-        "c2": None,
-        "c3": "VALIDATION_ERROR",
-        "c4": "VALIDATION_ERROR",
-        "c5": None,
-    }
-    assert "unit" in results["c3"]["error_message"]
-    assert "town" in results["c4"]["error_message"]
-    assert [n for n, _ in events[:8]] == ["tool_call"] * 4 + ["tool_result"] * 4
-    assert {d["tool_call_id"] for _, d in events[:8]} == {"c0", "c1", "c3", "c4"}
-    told = [m for m in ollama.chats[-1]["messages"] if m["role"] == "tool"]
-    assert [m["tool_call_id"] for m in told] == ["c0", "c1", "c2", "c3", "c4", "c5"]
-    assert all(m["content"] for m in told)
-    assert [m["content"].startswith("Error: ") for m in told] == [1, 1, 0, 1, 1, 0]
-    assert (site.folder / "ran").read_text() == "Paris\n"
-    assert [t["function"]["name"] for t in ollama.chats[0]["tools"]] == ENABLED
-
-
-async def test_after_the_last_round_the_model_must_answer_without_tools(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    async with weather(tmp_path, ollama, max_tool_rounds=2) as server:
-        for whole in (False, True):
-            session = await server.new_session(**settings(*ENABLED))
-            for number in range(2):
-                ollama.reply(tool_calls=[call("get_current_time", {}, f"c{number}")])
-            ollama.reply(["That is all."], tool_calls=[call("get_weather", PARIS, "c2")])
-            before = len(ollama.chats)
-            if whole:
-                status, body = await server.post(f"/chat/{session}", {"message": "Go."})
-                assert (status, body["tool_rounds_exhausted"]) == (200, True)
-                assert [c["tool_call_id"] for c in body["tool_calls_executed"]] == ["c0", "c1"]
-            else:
-                events = await streamed(server, session)
-                assert [name for name, _ in events] == [
-                    "run_start",
-                    *["tool_call", "tool_result", "tool_continuation_start"] * 2,
-                    "content_delta",
-                    "message_complete",
-                    "done",
-                ]
-                assert events[-2][1]["tool_rounds_exhausted"] is True
-            assert ["tools" in body for body in ollama.chats[before:]] == [True, True, False]
-            assert stored(tmp_path, session)[-1]["content"] == "That is all."
-            assert "tool_calls" not in stored(tmp_path, session)[-1]
-            assert not (tmp_path / "ran").exists()
-
-
-async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_written_for(
-    site: Site,
-) -> None:
-    server, ollama = site.server, site.ollama
-    session = await server.new_session(**settings("book"))
-    arguments = {"to": "Rome", "seats": [{"row": "3"}, {"row": 4}], "travel": "first"}
-    ollama.reply(tool_calls=[call("book", arguments, "c0")])
-    events = without_its_ends(await streamed(server, session), session)
-    assert events[1] == result("book", "Rome [4, 5] FIRST single 99.5 None", 0, "c0")
-    status, detail = await server.get("/tools/book")
+    ollama.play("tool_two")
+    ollama.reply(["Again."], tool_calls=[call("fail", {"why": "no"}, "call_a1b2c3d4")])
+    ollama.reply(["Fine."])
+    status, body = await server.post(f"/chat/{session}", {"message": "Go."})
     assert status == 200
-    assert detail["source"].startswith("def book(\n")
-    schema = detail["parameters"]
-    assert (schema["type"], schema["required"]) == ("object", ["to", "seats"])
-    properties = schema["properties"]
-    assert properties["to"] == {"type": "string", "description": "Where to."}
-    assert properties["seats"]["type"] == "array"
-    seat = schema["$defs"][properties["seats"]["items"]["$ref"].rpartition("/")[2]]
-    assert seat["required"] == ["row"]
-    assert seat["properties"]["row"]["minimum"] == 1
-    assert seat["properties"]["row"]["description"] == "From the front."
-    assert seat["properties"]["window"]["default"] is True
-    travel = properties["travel"]
-    assert travel["default"] == "second"
-    assert schema["$defs"]["Class"]["enum"] == ["first", "second"]
-    assert properties["kind"]["enum"] == ["single", "return"]
-    assert properties["kind"]["default"] == "single"
-    assert properties["most"]["default"] == 99.5
-    assert (properties["most"]["exclusiveMinimum"], properties["most"]["type"]) == (0, "number")
-    assert properties["most"]["description"] == "In euros."
-    assert {"type": "null"} in properties["note"]["anyOf"]
-    [tool] = ollama.chats[0]["tools"]
-    assert tool["type"] == "function"
-    assert tool["function"]["description"] == "Book a journey.\n\nNothing is paid."
-    check_written_out(tool["function"]["parameters"], schema)
+    assert body["message"]["content"] == "Fine."
+    failed = failure("fail", "ValueError: no", 0, "call_a1b2c3d4", "TOOL_EXECUTION_FAILED")[1]
+    assert body["tool_calls_executed"] == [
+        {"arguments": PARIS, **result("get_weather", P[2], 0, "call_a1b2c3d4")[1]},
+        {"arguments": LONDON, **result("get_weather", L[2], 1, "call_e5f6g7h8")[1]},
+        {"arguments": {"why": "no"}, **failed},
+    ]
+    assert shape(stored(site.folder, session)) == [
+        ("user", "Go."),
+        ("assistant", "", ["call_a1b2c3d4", "call_e5f6g7h8"]),
+        ("tool", P[2], "call_a1b2c3d4"),
+        ("tool", L[2], "call_e5f6g7h8"),
+        ("assistant", "Again.", ["call_a1b2c3d4"]),
+        ("tool", "Error: ValueError: no", "call_a1b2c3d4"),
+        ("assistant", "Fine.", []),
+    ]
+    names = [m["tool_name"] for m in stored(site.folder, session) if m["role"] == "tool"]
+    assert names == ["get_weather", "get_weather", "fail"]
+    server.output.clear()  # the traceback of the tool, which belongs there
 
 
-def check_written_out(sent: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Ollama drops references, defaults and bounds: the model reads them all the same."""
-    assert "$ref" not in json.dumps(sent)
-    assert (sent["type"], sent["required"]) == (schema["type"], schema["required"])
-    properties = sent["properties"]
-    assert properties.keys() == schema["properties"].keys()
-    seat = properties["seats"]["items"]
-    assert seat["required"] == ["row"]
-    assert seat["properties"]["row"]["type"] == "integer"
-    assert properties["travel"]["enum"] == ["first", "second"]
-    assert "default: second" in properties["travel"]["description"]
-    assert properties["most"]["description"] == "In euros. (default: 99.5; exclusiveMinimum: 0)"
-    assert {"type": "null"} in properties["note"]["anyOf"]
+async def test_the_last_round_is_told_in_one_reply(site: Site) -> None:
+    server, ollama = site.server, site.ollama
+    told = []
+    for rounds in (MAX_ROUNDS, MAX_ROUNDS - 1):
+        session = await server.new_session(**settings(*ENABLED))
+        for number in range(rounds):
+            ollama.reply(tool_calls=[call("get_current_time", {}, f"c{number}")])
+        ollama.reply(["That is all."])
+        status, body = await server.post(f"/chat/{session}", {"message": "Go."})
+        assert (status, body["message"]["content"]) == (200, "That is all.")
+        assert len(body["tool_calls_executed"]) == rounds
+        told.append(body.get("tool_rounds_exhausted"))
+    assert told == [True, None]
 
 
-# -- the examples that ``mochi-server init`` writes
+# -- files that change while the server runs
 
 
 async def command(*arguments: str, cwd: Path, **values: Any) -> tuple[int, str]:
@@ -508,57 +324,6 @@ async def command(*arguments: str, cwd: Path, **values: Any) -> tuple[int, str]:
         output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()
-
-
-async def test_the_examples_of_a_new_data_folder_work_at_once(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    code, output = await command("-m", "mochi_server", "init", "data", cwd=tmp_path)
-    assert code == 0, output
-    data = tmp_path / "data"
-    async with running_server(data_dir=data, ollama=ollama) as server:
-        status, listed = await server.get("/tools")
-        assert (status, listed["problems"]) == (200, [])
-        session = await server.new_session(
-            **settings(*listed["tools"], policy="confirm_destructive")
-        )
-        ollama.reply(
-            tool_calls=[
-                call("calculate", {"expression": "2**10 + 1"}, "c0"),
-                call("count_text", {"text": "one two"}, "c1"),
-                call("days_between", {"start": "2026-01-01", "end": "2026-03-01"}, "c2"),
-                call("write_file", {"path": "notes/a.txt", "content": "A."}, "c3"),
-                call("read_file", {"path": "../../../etc/passwd"}, "c4"),
-            ]
-        )
-        running = asyncio.ensure_future(streamed(server, session))
-        [question] = await questions(server, session)
-        assert (question["tool_name"], question["tool_call_id"]) == ("write_file", "c3")
-        assert (question["queue_position"], question["queue_total"]) == (1, 1)
-        assert await decide(server, session, question, approved=True) == 200
-        events = without_its_ends(await running, session)
-        assert [name for name, _ in events[:2]] == [
-            "tool_call_confirmation_required",
-            "tool_call_confirmation_decided",
-        ]
-        results = {d["tool_call_id"]: d for name, d in events if name == "tool_result"}
-        assert results["c0"]["result"] == "1025"
-        assert results["c1"]["result"] == "7 characters, 2 words, 1 lines"
-        assert results["c2"]["result"] == "59"
-        assert results["c3"]["result"] == "Wrote 2 characters to notes/a.txt."
-        assert results["c4"]["success"] is False
-        assert (data / "files" / "notes" / "a.txt").read_text() == "A."
-        # write_file runs alone: those before it are done, and the one behind it has not begun.
-        order = [(name, data["tool_call_id"]) for name, data in events[2:-2]]
-        assert order.index(("tool_result", "c3")) < order.index(("tool_call", "c4"))
-        assert max(order.index(("tool_result", f"c{n}")) for n in range(3)) < order.index(
-            ("tool_result", "c3")
-        )
-        status, state = await server.get(f"/sessions/{session}/status")
-        assert sorted(state["active_tools"]) == sorted(listed["tools"])
-
-
-# -- files that change while the server runs
 
 
 async def test_changed_broken_and_removed_files_are_noticed_at_the_next_use(
@@ -600,31 +365,6 @@ async def test_changed_broken_and_removed_files_are_noticed_at_the_next_use(
         assert "tools" not in ollama.chats[-1]
         write_tools(folder, init=function("say", 'return "back"') + "__all__ = ['say']\n")
         assert await said() == [(True, "back"), gone]
-
-
-async def test_a_running_turn_keeps_the_functions_it_began_with(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    write_tools(tmp_path / "tools", init=function("say", 'return "old"') + "__all__ = ['say']\n")
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session(**settings("say", policy="always_confirm"))
-        for number in range(2):
-            ollama.reply(tool_calls=[call("say", {}, f"c{number}")])
-        running = asyncio.ensure_future(streamed(server, session))
-        [question] = await questions(server, session)
-        new = function("say", 'return "new"') + "__all__ = ['say']\n"
-        write_tools(tmp_path / "tools", init=new)
-        status, body = await server.post("/tools/reload")
-        assert (status, list(body["tools"])) == (200, ["say"])
-        assert await decide(server, session, question, approved=True) == 200
-        [question] = await questions(server, session, other_than=question)
-        assert await decide(server, session, question, approved=True) == 200
-        events = await running
-        assert [d["result"] for name, d in events if name == "tool_result"] == ["old", "old"]
-        await server.request("PATCH", f"/sessions/{session}", settings("say"))
-        ollama.reply(tool_calls=[call("say")])
-        events = await streamed(server, session)
-        assert [d["result"] for name, d in events if name == "tool_result"] == ["new"]
 
 
 @pytest.mark.slow
@@ -723,18 +463,6 @@ async def pending(server: Server, session: str) -> list[dict[str, Any]]:
     assert status == 200, body
     found: list[dict[str, Any]] = body["confirmations"]
     return found
-
-
-async def turn_running(server: Server, session: str) -> bool:
-    _, body = await server.get(f"/sessions/{session}/status")
-    return bool(body["turn_running"])
-
-
-async def holds(look: Callable[[], Awaitable[Any]], expected: object) -> None:
-    """Wait until the look finds this."""
-    with anyio.fail_after(SECONDS):
-        while await look() != expected:  # noqa: ASYNC110 - another process
-            await anyio.sleep(0.02)
 
 
 async def questions(
@@ -836,67 +564,6 @@ async def test_a_second_client_allows_changes_and_denies(site: Site) -> None:
     assert sorted((site.folder / "ran").read_text().split()) == ["Paris", "Venice"]
 
 
-async def test_nobody_decides_in_time_and_whoever_comes_later_is_told_so(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    limit = {"tool_confirmation_timeout_seconds": 0.4}
-    async with weather(tmp_path, ollama, **limit) as server:
-        for whole in (False, True):
-            session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-            ollama.reply(
-                tool_calls=[call("get_weather", PARIS, "c0"), call("get_current_time", {}, "c1")]
-            )
-            if whole:
-                body = {"message": "Go.", "confirmations": "wait"}
-                status, answer = await server.post(f"/chat/{session}", body)
-                assert status == 200
-                executed = answer["tool_calls_executed"]
-                ids = [entry["confirmation_id"] for entry in executed]
-                codes = [entry["code"] for entry in executed]
-                assert [entry["approved"] for entry in executed] == [False, False]
-            else:
-                events = without_its_ends(await streamed(server, session), session)
-                required = "tool_call_confirmation_required"
-                asked, decided = required, "tool_call_confirmation_decided"
-                assert [name for name, _ in events[:6]] == [asked, decided, "tool_result"] * 2
-                ids = [data["confirmation_id"] for name, data in events if name == asked]
-                codes = [data["code"] for name, data in events[:6] if name != asked]
-            assert set(codes) == {"TOOL_CONFIRMATION_TIMEOUT"}
-            for each in ids:
-                status, body = await server.post(
-                    f"/chat/{session}/confirm-tool", {"confirmation_id": each, "approved": True}
-                )
-                assert (status, body["error"]["code"]) == (408, "TOOL_CONFIRMATION_TIMEOUT")
-            assert (await server.get(f"/chat/{session}/confirmations"))[1] == {"confirmations": []}
-            assert not (tmp_path / "ran").exists()
-            assert "0.4 seconds" in stored(tmp_path, session)[2]["content"]
-
-
-async def test_a_client_that_hangs_up_takes_its_question_along_and_the_session_is_free(
-    site: Site,
-) -> None:
-    server, ollama = site.server, site.ollama
-    session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-    ollama.reply(["Let us see."], tool_calls=[call("get_weather", PARIS, "c0")])
-    async for event in server.stream(f"/chat/{session}/stream", {"message": "Go."}):
-        if event.event == "tool_call_confirmation_required":
-            question = event.data
-            break
-    await holds(lambda: pending(server, session), [])
-    assert await decide(server, session, question, approved=True) == 404
-    await holds(lambda: turn_running(server, session), False)
-    cut = [
-        ("user", "Go."),
-        ("assistant", "Let us see.", ["c0"]),
-        ("tool", INTERRUPTED, "c0"),
-    ]
-    assert shape(stored(site.folder, session)) == cut
-    assert not (site.folder / "ran").exists()
-    ollama.reply(["Hello."])
-    assert without_its_ends(await streamed(server, session), session) == [text("Hello.")]
-    assert sent(ollama.chats[-1]) == [*cut, ("user", "Go.")]
-
-
 async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site) -> None:
     server, ollama = site.server, site.ollama
     session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
@@ -940,34 +607,6 @@ async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site)
 
 
 # -- the end of the server
-
-
-@pytest.mark.slow
-async def test_a_question_that_is_open_when_the_server_stops_is_decided_after_the_restart(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    """The stream ends without done: the run waits."""
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-        ollama.reply(tool_calls=[call("get_weather", PARIS, "c0"), call("nothing", {}, "c1")])
-        running = asyncio.ensure_future(streamed(server, session))
-        before = await questions(server, session)
-        assert await server.stop(signal.SIGTERM) == 0
-        events = await running
-        assert events[-1][0] == "tool_call_confirmation_required"
-    asked = [("user", "Go."), ("assistant", "", ["c0", "c1"])]
-    assert shape(stored(tmp_path, session)) == asked
-    async with weather(tmp_path, ollama) as server:
-        assert await questions(server, session) == before
-        ollama.reply(["Now."])
-        assert await decide(server, session, before[0], approved=True) == 200
-        await until(lambda: len(stored(tmp_path, session)) == 5)
-    assert shape(stored(tmp_path, session)) == [
-        *asked,
-        ("tool", P[2], "c0"),
-        ("tool", "Error: there is no tool named 'nothing'.", "c1"),
-        ("assistant", "Now.", []),
-    ]
 
 
 @pytest.mark.slow

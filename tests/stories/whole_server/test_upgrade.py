@@ -1,9 +1,11 @@
-"""A server stops while others go on, perhaps of another version, on one data folder."""
+"""A server stops, starts again, or stops while others go on, perhaps of another version."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -16,9 +18,12 @@ import aiohttp
 import anyio
 import pytest
 
+from mochi_server.sessions import JSONFileStorage
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import free_port
 from tests.support.run_readers import RunReader
 from tests.support.server import ROOT, Server, environment, run_command, running_server
+from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.usefixtures("fresh_servers")
 
@@ -123,6 +128,30 @@ async def test_turns_that_take_longer_are_ended_and_kept(tmp_path: Path, ollama:
         assert stored["messages"][-1]["content"] == "Once upon"
 
 
+async def test_without_time_to_shut_down_a_partial_reply_is_kept_all_the_same(
+    tmp_path: Path, ollama: FakeOllama
+):
+    """Also when its save takes longer than the server waits for connections: here somebody else
+    is just editing the session."""
+    ollama.reply(["Hal", "lo"], gate=asyncio.Event(), pause_after=1)
+    async with running_server(data_dir=tmp_path, ollama=ollama, shutdown_seconds=0) as server:
+        session_id = await server.new_session()
+        gone = (aiohttp.ClientError, ProcessLookupError)  # between two events that had come
+        with anyio.fail_after(60), contextlib.suppress(*gone):
+            async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+                if event.event != "content_delta":
+                    continue
+                async with JSONFileStorage(tmp_path / "chat_sessions").lock(session_id):
+                    os.kill(server.pid, signal.SIGTERM)
+                    await server.saw("graceful shutdown exceeded")
+                    await anyio.sleep(0.2)  # nothing is printed where it would end too early
+        with anyio.fail_after(30):
+            assert await server.process.wait() == 0
+    stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())
+    assert [message["content"] for message in stored["messages"]] == ["Hi", "Hal"]
+    assert stored["messages"][1]["interrupted"] is True
+
+
 async def test_a_reader_goes_on_at_another_process_when_its_own_stops(
     tmp_path: Path, ollama: FakeOllama
 ):
@@ -219,3 +248,43 @@ async def test_doctor_names_the_versions_of_the_processes(tmp_path: Path, ollama
         level, text = (await findings())[-1]
         assert (level, OTHER in text, str(one.pid) in text) == ("ok", False, True)
     assert (await findings())[-1] == ("ok", "No server uses the data folder now.")
+
+
+TOOL = '''
+import os
+from pathlib import Path
+
+__all__ = ["leave_a_program"]
+
+
+def leave_a_program() -> str:
+    """Start a program that outlives everything."""
+    place = Path(__file__).with_name("pid")
+    os.system(f"setsid sh -c 'echo $$ > {place}; exec sleep 300' > /dev/null 2>&1 &")
+    while not (place.exists() and place.read_text().strip()):
+        pass
+    return "It runs."
+'''
+
+
+async def test_a_server_can_start_again_though_a_tool_has_left_a_program(tmp_path: Path) -> None:
+    write_tools(tmp_path / "tools", init=TOOL)
+    settings = {"tools": ["leave_a_program"], "execution_policy": "never_confirm"}
+    pid = None
+    try:
+        async with FakeOllama() as ollama:
+            port = ("--port", str(free_port()))
+            async with running_server(data_dir=tmp_path, ollama=ollama, arguments=port) as server:
+                session = await server.new_session(tool_settings=settings)
+                ollama.reply(tool_calls=[{"name": "leave_a_program", "arguments": {}}])
+                ollama.reply(["Done."])
+                status, answer = await server.post(f"/chat/{session}", {"message": "Leave one"})
+                assert status == 200, answer
+                assert answer["tool_calls_executed"][0]["result"] == "It runs."
+                pid = int((tmp_path / "tools" / "pid").read_text())
+                await server.stop()
+            async with running_server(data_dir=tmp_path, ollama=ollama, arguments=port) as server:
+                assert server.url.endswith(f":{port[1]}")
+    finally:
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,10 @@
-"""What the log says of turns and refused requests, and by which id a request is found in it."""
+"""What the log says of turns and refused requests, by which ids they are found, and as JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,8 +12,11 @@ from typing import Any
 
 import anyio
 
+from mochi_server.core.logs import JSONFormatter, set_log_ids
+from mochi_server.mcp_server.http import PATH as MCP_PATH
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
+from tests.support.sockets import socket
 
 RUN = r"run=run_[0-9a-f]{16}"
 LINE = re.compile(r"[-\d]+ [:,\d]+ (\w+) +(\S+)(?: \[(\S+)\])?: (.*)")
@@ -54,32 +59,20 @@ async def test_a_turn_that_the_model_server_ends_is_one_warning(tmp_path: Path, 
 
 
 async def test_a_turn_whose_model_server_is_gone_is_one_warning_too(tmp_path: Path):
+    """Also of a first message, for which no session can be made: there is no turn yet."""
     async with AsyncExitStack() as stack:
         ollama = await stack.enter_async_context(FakeOllama())
         async with running_server(data_dir=tmp_path, ollama=ollama) as server:
             session = await server.new_session()
             await stack.aclose()
-            status, _ = await server.post(f"/chat/{session}", {"message": "Hi"})
-            assert status == 502
-            await server.saw("Turn failed")
-            [(level, _, words)] = lines(server, "mochi_server.chat.runs.registry")
-    assert level == "WARNING"
-    assert re.match(f"Turn failed: session={session} {RUN} model=qwen3:14b code=OLLAMA_", words)
-
-
-async def test_a_first_message_whose_model_server_is_gone_is_one_warning_too(tmp_path: Path):
-    """No session can be made for it: there is no turn yet."""
-    async with AsyncExitStack() as stack:
-        ollama = await stack.enter_async_context(FakeOllama())
-        async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-            await stack.aclose()
-            body = {"message": "Hi", "session_id": "mine", "model": "qwen3:14b"}
-            status, _ = await server.post("/chat", body)
-            assert status == 502
-            await server.saw("Turn failed")
-            [(level, _, words)] = lines(server, "mochi_server.chat.runs.registry")
-    assert level == "WARNING"
-    assert re.match(f"Turn failed: session=mine {RUN} model=qwen3:14b code=OLLAMA_", words)
+            first = {"message": "Hi", "session_id": "mine", "model": "qwen3:14b"}
+            for path, body in ((f"/chat/{session}", {"message": "Hi"}), ("/chat", first)):
+                assert (await server.post(path, body))[0] == 502
+            await server.saw("Turn failed", 2)
+            told = lines(server, "mochi_server.chat.runs.registry")
+    for name, (level, _, words) in zip((session, "mine"), told, strict=True):
+        assert level == "WARNING"
+        assert re.match(f"Turn failed: session={name} {RUN} model=qwen3:14b code=OLLAMA_", words)
 
 
 async def test_turns_that_are_cut_are_told_at_info(tmp_path: Path, ollama: FakeOllama):
@@ -193,3 +186,58 @@ async def test_pages_of_allowed_origins_may_name_their_requests(tmp_path: Path):
             assert "x-request-id" in response.headers["Access-Control-Allow-Headers"]
         async with server.http.get(url, headers={"Origin": page}) as response:
             assert "X-Request-ID" in response.headers["Access-Control-Expose-Headers"]
+
+
+def entries(server: Server, words: str) -> list[dict[str, Any]]:
+    objects = [json.loads(line) for line in server.log.splitlines() if line.startswith("{")]
+    return [each for each in objects if words in each["message"]]
+
+
+async def test_each_line_has_the_ids_of_its_request_session_and_run(
+    tmp_path: Path, ollama: FakeOllama
+):
+    async with running_server(data_dir=tmp_path, ollama=ollama, log_format="json") as server:
+        session = await server.new_session()
+        ollama.reply(error="boom\nagain")
+        body, named = {"message": "Hi"}, {"X-Request-ID": "by-http"}
+        status, _ = await server.post(f"/chat/{session}", body, headers=named)
+        assert status == 502
+        await server.saw("Turn failed", 1)
+
+        ollama.reply(error="boom")
+        options = {"additional_headers": {"X-Request-ID": "by-socket"}}
+        async with socket(server, options=options, session_id=session) as client:
+            assert client.connection.response is not None
+            assert client.connection.response.headers["X-Request-ID"] == "by-socket"
+            reply = await client.ask("message", {"message": "Hi"})
+            await server.saw("Turn failed", 2)
+        async with server.http.get(
+            server.url + MCP_PATH, headers={"X-Request-ID": "mcp"}
+        ) as answer:
+            assert answer.headers["X-Request-ID"] == "mcp"
+
+        first, second = entries(server, "Turn failed")
+        outside = [each for each in entries(server, "") if "request_id" not in each]
+    assert (first["request_id"], first["session_id"]) == ("by-http", session)
+    assert f"run={first['run_id']}" in first["message"]
+    assert (first["level"], first["logger"]) == ("WARNING", "mochi_server.chat.runs.registry")
+    assert first["process"] == server.pid
+    assert (second["request_id"], second["session_id"]) == ("by-socket", session)
+    assert second["run_id"] == reply["data"]["run_id"] != first["run_id"]
+    assert not [each for each in outside if "session_id" in each or "run_id" in each]
+
+
+def test_a_record_is_one_line_whatever_it_holds():
+    set_log_ids("of-a-session")
+    error = ValueError("two\nlines of caf\u00e9 \udcff")
+    trace = (ValueError, error, None)
+    record = logging.LogRecord("name", logging.ERROR, "", 0, "It %s", (error,), trace)
+    line = JSONFormatter().format(record)
+    set_log_ids(None)
+    assert "\n" not in line
+    assert line.isascii()
+    entry = json.loads(line)
+    assert entry["message"] == "It two\nlines of caf\u00e9 \udcff"
+    assert entry["exception"].startswith("ValueError: two")
+    assert entry["session_id"] == "of-a-session"
+    assert "run_id" not in entry

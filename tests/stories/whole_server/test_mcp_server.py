@@ -1,4 +1,4 @@
-"""``/mcp`` of a real server: the gate before it, clients of both eras, several processes."""
+"""The MCP server: ``/mcp`` with the gate before it, and ``mochi-server mcp``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import ERAS, LEGACY, MODERN, Person, text_of
@@ -23,7 +23,7 @@ from tests.support.mcp_http import (
     request,
     write_mcp_tools,
 )
-from tests.support.server import ROOT, environment
+from tests.support.server import NOBODY, ROOT, environment, run_command
 
 INITIALIZE = request(
     "initialize",
@@ -115,28 +115,32 @@ async def test_a_page_of_an_allowed_origin_can_use_it(server_of, ollama_url):
             assert "mcp-session-id" in response.headers["Access-Control-Expose-Headers"].lower()
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_uses_it(server_of, tmp_path, ollama_url, era):
+async def test_clients_of_both_eras_use_it(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    person = Person()
     async with server_of(ollama=ollama_url) as server:
-        with anyio.fail_after(60):
-            url = f"{server.url}/mcp"
-            async with Client(url, mode=era, elicitation_callback=person) as client:
-                assert text_of(await client.call_tool("echo", {"text": "Hi"})) == "Hi"
-                assert text_of(await client.call_tool("note", {"text": "one"})) == "noted"
-                person.action = "decline"
-                assert (await client.call_tool("note", {"text": "two"})).is_error
-                with pytest.raises(MCPError, match="Method not found"):
-                    await client.complete(
-                        {"type": "ref/prompt", "name": "x"}, {"name": "x", "value": "x"}
-                    )
+        for era in ERAS:
+            person = Person()
+            with anyio.fail_after(60):
+                url = f"{server.url}/mcp"
+                async with Client(url, mode=era, elicitation_callback=person) as client:
+                    assert text_of(await client.call_tool("echo", {"text": "Hi"})) == "Hi"
+                    assert text_of(await client.call_tool("note", {"text": era})) == "noted"
+                    person.action = "decline"
+                    assert (await client.call_tool("note", {"text": "two"})).is_error
+                    with pytest.raises(MCPError, match="Method not found"):
+                        await client.complete(
+                            {"type": "ref/prompt", "name": "x"}, {"name": "x", "value": "x"}
+                        )
+            assert len(person.questions) == 2, era
         status, body = await server.get("/confirmations/history")
-    assert (tmp_path / "notes.txt").read_text() == "one\n"
-    assert len(person.questions) == 2
+        results = await asyncio.gather(
+            *(call(server, "echo", text=str(number)) for number in range(200))
+        )
+        assert [each["content"][0]["text"] for each in results] == [*map(str, range(200))]
+    assert (tmp_path / "notes.txt").read_text().split() == [*ERAS]
     assert status == 200
     history = [entry["decision"]["decided_by"] for entry in body["history"]]
-    assert history == ["mcp", "mcp"]
+    assert history == ["mcp"] * 4
 
 
 async def test_processes_share_the_questions_of_a_client(server_of, tmp_path, ollama_url):
@@ -156,16 +160,6 @@ async def test_processes_share_the_questions_of_a_client(server_of, tmp_path, ol
                 assert "nobody can be asked here" in text_of(result)
     assert len(person.questions) == 6
     assert (tmp_path / "notes.txt").read_text().split() == [*map(str, range(6))]
-
-
-async def test_many_requests_at_once(server_of, tmp_path, ollama_url):
-    write_mcp_tools(tmp_path)
-    async with server_of(ollama=ollama_url) as server:
-        results = await asyncio.gather(
-            *(call(server, "echo", text=str(number)) for number in range(200))
-        )
-        assert [each["content"][0]["text"] for each in results] == [*map(str, range(200))]
-        assert (await server.get("/health"))[0] == 200
 
 
 async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, ollama_url):
@@ -222,3 +216,70 @@ def test_nothing_is_loaded_at_the_start():
         check=True,
     )
     assert ended.stdout.strip() == "[]"
+
+
+def parameters(folder):
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "mochi_server", "--data-dir", str(folder), "mcp"],
+        env=environment(ollama_host=NOBODY),
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_on_standard_input_uses_it(tmp_path, era):
+    write_mcp_tools(tmp_path)
+    person = Person()
+    with anyio.fail_after(90):
+        server = parameters(tmp_path)
+        async with Client(server, mode=era, elicitation_callback=person) as client:
+            assert text_of(await client.call_tool("echo", {"text": "Hi"})) == "Hi"
+            assert text_of(await client.call_tool("note", {"text": "one"})) == "noted"
+            assert (await client.list_resources()).resources == []
+    assert (tmp_path / "notes.txt").read_text() == "one\n"
+
+
+async def test_only_the_protocol_is_on_standard_output(tmp_path):
+    write_mcp_tools(tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mochi_server", "--data-dir", str(tmp_path), "mcp"),
+        cwd=tmp_path,
+        env=environment(ollama_host=NOBODY),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    lines = [
+        request("initialize", **hello, clientInfo={"name": "test", "version": "1"}),
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {**request("tools/call", name="echo", arguments={"text": "Hi"}), "id": 2},
+    ]
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        with anyio.fail_after(60):
+            for line in lines:
+                process.stdin.write(json.dumps(line).encode() + b"\n")
+            process.stdin.write(b"rubbish\n")
+            answers = [json.loads(await process.stdout.readline()) for _ in range(2)]
+            process.stdin.close()
+            rest, log = await process.stdout.read(), (await process.stderr.read()).decode()
+            code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"]["content"] == [{"type": "text", "text": "Hi"}]
+    assert (code, rest) == (0, b"")
+    assert "to standard output" in log
+    assert "Traceback" not in log
+
+
+async def test_it_says_what_it_cannot_serve(tmp_path):
+    ended = await run_command("mcp", cwd=tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is no data folder of mochi-server" in ended.err

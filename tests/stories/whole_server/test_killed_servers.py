@@ -1,4 +1,4 @@
-"""Servers that die without a word, at any moment.
+"""Servers, and supervisors of workers, that die without a word, at any moment.
 
 ``MOCHI_KILL_ROUNDS=100`` kills a hundred turns; a test run does with fewer.
 """
@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ import pytest
 from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.server import Server, running_server
+from tests.support.session_files import check_calls
+from tests.support.tool_folders import is_gone, until
 
 TURNS = int(os.environ.get("MOCHI_KILL_ROUNDS", "20"))
 AT_ONCE = 5
@@ -44,6 +48,7 @@ HEAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240 + TURNS * 2)
 async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
     tmp_path: Path, ollama: FakeOllama
@@ -119,23 +124,58 @@ def check(folder: Path, session: str, accepted: list[str], *, whole: bool = Fals
     assert list(metadata) == (HEAD if messages else HEAD[:-1])
     assert (metadata["session_id"], metadata["format_version"]) == (session, "1.3")
     assert metadata["message_count"] == len(messages)
+    assert all(m["message_id"] and m["timestamp"] for m in messages if m["role"] != "tool")
+    assert "system" not in {m["role"] for m in messages}
     said = [m["content"] for m in messages if m["role"] == "user"]
     assert [text for text in said if text in accepted] == accepted
     assert len(set(said)) == len(said)
     check_calls(messages, whole=whole)
 
 
-def check_calls(messages: list[dict[str, Any]], *, whole: bool) -> None:
-    """Each call has its result behind it; only those at the very end may still be open."""
-    rest = list(messages)
-    while rest:
-        message = rest.pop(0)
-        assert message["role"] in {"user", "assistant"}
-        assert message["message_id"]
-        assert message["timestamp"]
-        calls = message.get("tool_calls") or []
-        if not rest and not whole:
-            return
-        for call in calls:
-            result = rest.pop(0)
-            assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])
+OURS: dict[str, Any] = {"workers": 2}
+UVICORN: dict[str, Any] = {
+    "command": ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0", "--workers", "2"),
+    "ready": re.compile(r"running on (http://\S+)[\s\S]*startup complete"),
+}
+
+
+async def children_of(pid: int) -> list[int]:
+    """The processes that it has started."""
+    done = await anyio.run_process(["pgrep", "-P", str(pid)])
+    return [int(line) for line in done.stdout.split()]
+
+
+async def half_an_answer(server: Server, ollama: FakeOllama, session: str) -> list[str]:
+    """The names of the events of a stream whose server is killed in the middle."""
+    names = []
+    with anyio.fail_after(60):
+        async for event in server.stream(f"/chat/{session}/stream", {"message": "Hi"}):
+            names.append(event.event)
+            if event.event == "content_delta":
+                server.process.send_signal(signal.SIGKILL)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [OURS, UVICORN], ids=["mochi-server", "uvicorn"])
+async def test_workers_end_in_order_when_their_supervisor_is_killed(
+    tmp_path: Path, ollama: FakeOllama, options: dict[str, Any]
+) -> None:
+    ollama.reply(["one", "two"], gate=asyncio.Event(), pause_after=1)
+    workers: list[int] = []
+    async with running_server(data_dir=tmp_path, ollama=ollama, **options) as server:
+        try:
+            session = await server.new_session()
+            workers = await children_of(server.pid)
+            names = await half_an_answer(server, ollama, session)
+            await until(lambda: all(map(is_gone, workers)), seconds=30)
+        finally:
+            for pid in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await server.get("/health")
+    assert len(workers) >= 2
+    assert names[-1] != "content_delta"
+    stored = json.loads((tmp_path / "chat_sessions" / f"{session}.json").read_text())
+    assert stored["messages"][-1]["content"] == "one"
