@@ -137,6 +137,24 @@ async def test_tools_have_their_schema_source_and_problems(shared, page, data):
     await expect(page.get_by_text("later", exact=True)).to_be_visible()
 
 
+HURRIED = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector("#app main")) return;
+  observer.disconnect();
+  location.hash = "#/agents";
+}).observe(document, { childList: true, subtree: true });
+"""
+"""Goes to another address as soon as the first one is drawn."""
+
+
+async def test_an_address_that_changes_while_the_page_is_drawn_is_shown(shared):
+    async with shared.context() as context:
+        await context.add_init_script(HURRIED)
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+
+
 async def test_agents_have_their_tools_and_problems(shared, page):
     await visit(page, shared, "agents")
     entry = await unfold(page, "coder")

@@ -10,16 +10,13 @@ export { batch, computed, effect, signal };
 /** Return the value of a signal, and draw the component again when it changes. */
 export function useValue(source) {
   const [, draw] = useState(0);
-  useEffect(() => {
-    let seen = source.peek();
-    return source.subscribe((value) => {
-      if (value !== seen) {
-        seen = value;
-        draw((count) => count + 1);
-      }
-    });
-  }, [source]);
-  return source.peek();
+  const drawn = useRef(null);
+  drawn.current = source.peek();
+  // An effect runs after the painting; what has changed since the drawing is drawn then.
+  useEffect(() => source.subscribe((value) => {
+    if (value !== drawn.current) draw((count) => count + 1);
+  }), [source]);
+  return drawn.current;
 }
 
 /** Return a component that is drawn again only when one of its properties differs. */
