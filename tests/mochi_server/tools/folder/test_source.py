@@ -226,6 +226,20 @@ async def test_a_load_that_fails_is_tried_again_by_the_next_caller(tmp_path, cap
 # Who holds what
 
 
+async def test_a_tool_that_is_held_stays_as_it_was(tmp_path, loader):
+    folder = write_tools(tmp_path / "tools", init=package(add="old"))
+    async with source_of(folder, loader) as source:
+        old = await found(source)
+        write_tools(folder, init=package(add="new"))
+        new = await found(source)
+        await source.reload()
+        assert [await call(old), await call(new), await call(await found(source))] == [
+            "old",
+            "new",
+            "new",
+        ]
+
+
 async def test_a_running_call_ends_as_it_began_whatever_is_reloaded(tmp_path, loader):
     text = function(
         "add",
