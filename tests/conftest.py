@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,22 +54,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hear Ctrl-C, and trust one certificate where no vendor is asked, not all the world's."""
+    gc.disable()  # going through the syntax trees of all tests again and again takes seconds
     # A shell's background job ignores it, and so would every program that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says something of the machine, which may be busy, alone.
     of_hypothesis.register_profile(
-        "busy",
+        "ci",
         deadline=None,
         derandomize=True,  # a change is not published or held back by chance
         suppress_health_check=[HealthCheck.too_slow],
     )
-    of_hypothesis.load_profile("busy")
+    of_hypothesis.register_profile(
+        "deep", of_hypothesis.get_profile("ci"), derandomize=False, max_examples=2000
+    )
+    of_hypothesis.load_profile("ci")  # --hypothesis-profile goes before
     # What starts workers leaves them the machine's, as they have to know it too.
     starts_workers = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
     if "not e2e" in config.option.markexpr and not starts_workers:
         trust_one()
     if not config.option.fresh_servers:
         forked.allow_forks()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but never go through what lives as long as the run."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line for each reason what was skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 def pytest_unconfigure() -> None:

@@ -4,7 +4,7 @@ Two processes use one session, in any order: they claim it, write, stand still u
 has expired, come back and write, are killed, edit from what they remember, delete. Redis and the
 database forget all, or go on with what they knew some time ago. After each step every storage must
 have answered as the model does, and must have what the model has. All short sequences are tried,
-and many long ones; ``MOCHI_MODEL_DEPTH=4 MOCHI_MODEL_EXAMPLES=3000`` tries more of both.
+and many long ones; ``make test-deep`` tries more of both.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ STEPS = [*itertools.product(OF_ONE, (0, 1)), *itertools.product(OF_BOTH, (0,))]
 OF_CLAIMS = ("claim", "edit_or_create", "release", "renew", "kill")
 STEPS_OF_CLAIMS = [*itertools.product(OF_CLAIMS, (0, 1)), ("expire", 0)]
 
-DEPTH = int(os.environ.get("MOCHI_MODEL_DEPTH", "3"))
+DEPTH = int(os.environ.get("MOCHI_MODEL_DEPTH", "2"))
 EXAMPLES = int(os.environ.get("MOCHI_MODEL_EXAMPLES", "100"))
 
 Make = Callable[[], Bench]
