@@ -1,6 +1,6 @@
-# make run | test | lint | bench | coverage | lock | clean
+# make run | test | test-all | test-deep | lint | bench | coverage | lock | clean
 #
-# `run`, `test`, `lint` and `bench` first make the virtual environment $(VENV) from the locked
+# `run`, the tests, `lint` and `bench` first make the virtual environment $(VENV) from the locked
 # requirements, by uv where it is on PATH, else by pip. A second call finds it there.
 
 PYTHON ?= python3
@@ -20,11 +20,13 @@ UV := $(shell uv --version >/dev/null 2>&1 && command -v uv)
 
 export PYTHON VENV
 
-pytest = $(BIN)/python -m pytest $(PYTEST_ARGS) $(ARGS)
+# What takes more than a few seconds is tested by test-all only. An own -m in ARGS goes before.
+quick = -m 'not slow and not e2e'
+pytest = $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-django6 lint bench coverage lock clean
+.PHONY: help run test test-all test-deep test-django6 lint bench coverage lock clean
 
 help:
 	@sed -n '1,5s/^# \{0,1\}//p' Makefile
@@ -37,12 +39,21 @@ run: $(VENV)/run.stamp
 
 test: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
-	$(pytest)
+	$(pytest) $(quick) $(ARGS)
 
-# The same suite with the next Django (Python 3.12 or newer); the locked one is back afterwards.
+test-all: $(VENV)/dev.stamp
+	$(BIN)/lint-imports
+	$(pytest) $(ARGS)
+
+# Many more generated examples, and longer ways through the model of claims.
+test-deep: $(VENV)/dev.stamp
+	MOCHI_MODEL_DEPTH=3 MOCHI_MODEL_EXAMPLES=1000 \
+		$(pytest) --hypothesis-profile=deep -k "hypothesis or claims_model" $(ARGS)
+
+# `make test` with the next Django (Python 3.12 or newer); the locked one is back afterwards.
 test-django6: $(VENV)/dev.stamp
 	@$(install) --no-deps --require-hashes -r requirements/django6.txt
-	$(pytest); status=$$?; \
+	$(pytest) $(quick) $(ARGS); status=$$?; \
 		$(install) --require-hashes -r requirements/dev.txt && exit $$status
 
 lint: $(VENV)/dev.stamp
