@@ -169,7 +169,8 @@ class ForkedProcess:
         os.umask(umask)
         job = {"command": command, "cwd": str(cwd), "env": dict(env), "umask": umask}
         with contextlib.ExitStack() as stack:
-            ours, theirs = socket.socketpair()
+            # Packets, or the process id of what ends at once would have its exit code appended.
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             stack.callback(theirs.close)
             pipes: dict[str, int] = {}
 

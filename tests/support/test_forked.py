@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,25 @@ async def test_servers_are_forked_and_stopped_one_by_one(tmp_path: Path) -> None
         status, _ = await one.get("/health")
         assert status == 200
         assert await one.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+async def test_a_fork_that_ends_before_anybody_looks_has_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_module.py").write_text("raise SystemExit(3)")
+    send = forked._Parent.send
+
+    def send_and_wait(self: forked._Parent, job: dict[str, Any], files: list[int]) -> None:
+        send(self, job, files)
+        for _ in range(2):  # when these have been told the end of, the first has been
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    send(self, job, [*files[:3], theirs.fileno()])
+                while ours.recv(64):
+                    pass
+
+    monkeypatch.setattr(forked._Parent, "send", send_and_wait)
+    process = await start_python("-m", "own_module", cwd=tmp_path, env=environment())
+    with anyio.fail_after(60):
+        assert await process.wait() == 3
