@@ -261,6 +261,20 @@ async def test_a_time_of_day_that_jumps_changes_no_deadline(
     assert await sides.deciding.expire_due() == [asked]
 
 
+@pytest.mark.parametrize("hours", [-6, 6])
+async def test_a_time_of_day_that_jumps_as_soon_as_it_was_asked_changes_no_deadline(
+    sides: Sides, clock: Clock, hours: float
+):
+    asked = make_confirmation(expires_at=SOON)
+    await sides.asking.put(asked)
+    clock.jump(hours=hours)
+    clock.advance(minutes=4)
+    assert await sides.asking.expire_due() == []
+    assert await sides.asking.pending() == [asked]
+    clock.advance(minutes=2)
+    assert await sides.asking.expire_due() == [asked]
+
+
 async def test_what_was_asked_before_the_time_of_day_was_set_back_expires(
     sides: Sides, clock: Clock
 ):

@@ -154,7 +154,9 @@ class ConfirmationStore(ABC):
 
     async def put(self, confirmation: Confirmation) -> None:
         """Store a confirmation, before it is announced; one that is there stays."""
+        deadline = self._deadline_of(confirmation)  # now: the time of day may jump at any time
         await self._add(confirmation)
+        self._deadlines[confirmation.confirmation_id] = deadline
         self._changed.set()
 
     async def decide(
@@ -212,6 +214,7 @@ class ConfirmationStore(ABC):
             raise not_found(confirmation_id)
         await self.record(stored.confirmation, stored.decision, ran=ran)
         await self._remove(confirmation_id)
+        self._deadlines.pop(confirmation_id, None)
         self._changed.set()
 
     async def record(
@@ -404,7 +407,7 @@ class ConfirmationStore(ABC):
         if stored.decision is None:
             self._learn(replace(stored, decision=LOST if decision is None else decision))
         del self._stored[confirmation_id]
-        del self._deadlines[confirmation_id]
+        self._deadlines.pop(confirmation_id, None)
 
     def _publish(self, change: ConfirmationChange) -> None:
         for queue in self._watchers:
