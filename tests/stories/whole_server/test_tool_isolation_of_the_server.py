@@ -515,6 +515,7 @@ async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
         assert result["result"] == f"fine 1, {tmp_path.name}"
 
 
+@pytest.mark.usefixtures("fresh_servers")  # the server is found by its environment, too
 async def test_a_server_stops_in_time_while_hostile_tools_run(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
