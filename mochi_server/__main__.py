@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
+gc.disable()  # looking for garbage among what is imported takes a tenth of the time
+
 import argparse
 import contextlib
-import gc
-import logging.config
 import math
 import signal
 import socket
@@ -31,8 +33,6 @@ from .config import (
 from .config.installation import NAME, install_command
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
-from .server.announcement import Announcement
-from .server.initialise import CannotInitialise, run_init
 from .server.startup import (
     CannotStart,
     accepts_data_folder,
@@ -43,6 +43,9 @@ from .server.startup import (
     shared_metrics,
     start_resource_tracker,
 )
+
+gc.freeze()
+gc.enable()
 
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
@@ -188,6 +191,8 @@ def serve(
         CannotStart: The folder, the address, Redis or a package cannot be used.
         SettingsError: The workers could not work together.
     """
+    from .server.announcement import Announcement  # noqa: PLC0415 - only here
+
     raise_file_limit()
     forbid_inspection()
     check_start(settings)
@@ -240,6 +245,8 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
 
 
 def _pull(name: str | None, settings: MochiServerSettings) -> int:
+    import logging.config  # noqa: PLC0415 - not for the commands that only ask a server
+
     from .providers.builtin.pull import run_pull  # noqa: PLC0415 - only here
 
     logging.config.dictConfig(logging_config(settings.log_level, settings.log_format))
@@ -249,6 +256,8 @@ def _pull(name: str | None, settings: MochiServerSettings) -> int:
 def _init(name: str | None, settings: MochiServerSettings) -> int:
     if name is None and "data_dir" not in settings.model_fields_set:
         return _fail("init: name the folder, such as: mochi-server init data", code=2)
+    from .server.initialise import CannotInitialise, run_init  # noqa: PLC0415 - only here
+
     try:
         run_init(Path(name) if name is not None else settings.data_dir, _print)
     except CannotInitialise as error:

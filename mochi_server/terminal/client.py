@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import anyio
 
 from ..errors import JSONObject
+from .http1 import FAILURES, Response, send_request
 
-CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 75.0
 """Longest silence of a stream: the server sends a comment each 15 seconds, unless set otherwise."""
 
@@ -62,7 +60,7 @@ def safe_text(text: str) -> str:
 
 
 class Client:
-    """A connection to one server.
+    """The HTTP API of one server.
 
     Args:
         url: Address of the server, without ``/api/v1``.
@@ -71,32 +69,26 @@ class Client:
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url = url.rstrip("/")
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = aiohttp.ClientSession(
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            # A server closes what idles for 5 s, perhaps just when it is used again.
-            connector=aiohttp.TCPConnector(keepalive_timeout=2),
-        )
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._http.close()
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def answers(self) -> bool:
-        """Return whether a mochi-server answers at the address."""
+        """Return whether a mochi-server answers at the address.
+
+        Where that only redirects to https, as proxies do, the secure address is used from now on.
+        """
         try:
+            async with self._send("GET", "/health") as response:
+                location = response.headers.get("location", "").removesuffix("/api/v1/health")
+            if self._is_same_with_https(location):
+                self.url = location
             health = await self.request("GET", "/health")
         except (RequestRefused, ServerUnreachable):
             return False
         return isinstance(health, dict) and "providers" in health
+
+    def _is_same_with_https(self, url: str) -> bool:
+        is_upgrade = self.url.startswith("http:") and url.startswith("https:")
+        return is_upgrade and urlsplit(self.url).hostname == urlsplit(url).hostname
 
     async def request(
         self, method: str, path: str, body: JSONObject | None = None, **query: str | int
@@ -122,15 +114,10 @@ class Client:
             RequestRefused: The status is an error.
             ServerUnreachable: The server does not answer.
         """
-        try:
-            async with self._http.request(
-                method, self._address(path), json=body, params=query
-            ) as response:
-                content = await response.read()
-                _check(response.status, content)
-                return content
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
+        async with self._send(method, path, body, query) as response:
+            content = await response.read()
+        _check(response.status, content)
+        return content
 
     async def run_events(self, run_id: str) -> AsyncGenerator[StreamEvent, None]:
         """Yield the events of a run from its first to ``done``; connect again when that breaks off.
@@ -155,30 +142,41 @@ class Client:
                 return
 
     async def _events(self, path: str, after: int) -> AsyncGenerator[StreamEvent, None]:
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
-        )
-        try:
-            async with self._http.get(
-                self._address(path), params={"after": after}, timeout=timeout
-            ) as response:
-                if response.status == _NO_CONTENT:
+        async with self._send(
+            "GET", path, query={"after": after}, silence=SILENCE_SECONDS
+        ) as response:
+            if response.status == _NO_CONTENT:
+                return
+            if response.status >= _BAD_REQUEST:
+                _check(response.status, await response.read())
+            async for event in _events_of(response.chunks()):
+                yield event
+                if event.name == "done":
                     return
-                if response.status >= _BAD_REQUEST:
-                    _check(response.status, await response.read())
-                async for event in _events_of(response.content.iter_any()):
-                    yield event
-                    if event.name == "done":
-                        return
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
         raise ServerUnreachable("The stream broke off.")
 
-    def _address(self, path: str) -> str:
-        return f"{self.url}/api/v1{path}"
-
-    def _unreachable(self, error: Exception) -> ServerUnreachable:
-        return ServerUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
+    @asynccontextmanager
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: JSONObject | None = None,
+        query: Mapping[str, str | int] | None = None,
+        silence: float | None = None,
+    ) -> AsyncGenerator[Response, None]:
+        url = f"{self.url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        headers, content = self._headers, b""
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+            content = json.dumps(body).encode()
+        try:
+            async with send_request(
+                method, url, headers=headers, body=content, silence_seconds=silence
+            ) as response:
+                yield response
+        except FAILURES as error:
+            text = f"{self.url} does not answer: {error or type(error).__name__}"
+            raise ServerUnreachable(text) from error
 
 
 def path_of(*parts: str) -> str:

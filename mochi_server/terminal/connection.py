@@ -54,10 +54,10 @@ async def connected(
     """
     named = url or settings.server_url
     token = settings.api_token.get_secret_value() if settings.api_token is not None else None
-    async with Client(named or settings.local_url, token) as client:
-        if await client.answers():
-            yield client
-            return
+    client = Client(named or settings.local_url, token)
+    if await client.answers():
+        yield client
+        return
     if named is not None:
         raise ServerUnreachable(f"No mochi-server answers at {named}.")
     problem = settings.data_folder_problem
@@ -69,8 +69,8 @@ async def connected(
     if token is None and settings.demands_token:
         token = token_urlsafe()  # of this command's server alone
         values = {**values, "api_token": token}
-    async with _own_server(settings, values) as own, Client(own, token) as client:
-        yield client
+    async with _own_server(settings, values) as own:
+        yield Client(own, token)
 
 
 @asynccontextmanager

@@ -47,6 +47,30 @@ def test_only_the_answer_is_printed_and_its_session_is_deleted(server, tmp_path)
     assert api(server.url, "GET", "/sessions")["sessions"] == []
 
 
+def test_a_question_imports_no_complete_http_client_and_nothing_of_the_server(server, tmp_path):
+    arguments = ["ask", "--server", server.url, "Hello"]
+    program = (
+        "import sys\n"
+        "from mochi_server.__main__ import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = set(ended.stderr.split())
+    assert "mochi_server.terminal.ask" in loaded
+    late = {"aiohttp", "httpx", "django", "uvicorn", "rich", "prompt_toolkit", "logging.config"}
+    assert loaded & {*late, "mochi_server.runtime", "mochi_server.server.announcement"} == set()
+
+
 def test_json_is_the_response_of_the_server_and_a_session_can_go_on(server, tmp_path):
     question = instructions(call("calculate", expression="1 + 1"), then=[[text(exactly="Denied.")]])
     options = ("--server", server.url, "--json", "--tool", "calculate")
