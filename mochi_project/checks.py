@@ -9,10 +9,11 @@ from pathlib import Path
 
 from django.conf import settings
 from django.core import checks
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error
 
 from mochi_server.backends import JSON_FILES
 from mochi_server.config import MochiServerSettings
+from mochi_server.doctor.extensions import PROMPT_ADVICE, prompt_problem
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
 
@@ -20,7 +21,6 @@ from .management.folders import load_agents, load_tools
 from .runtime import HANDLERS, InvalidBackend, shared_problems
 
 
-@register
 def check_folders(**_: object) -> list[CheckMessage]:
     """``mochi.E001``: the sessions' folders can be written."""
     folders = [
@@ -36,7 +36,6 @@ def check_folders(**_: object) -> list[CheckMessage]:
     ]
 
 
-@register
 def check_backends(**_: object) -> list[CheckMessage]:
     """``mochi.E002``: every backend is what it should be; ``mochi.E003``: none is missing."""
     messages: list[CheckMessage] = []
@@ -54,14 +53,12 @@ def check_backends(**_: object) -> list[CheckMessage]:
     return messages
 
 
-@register
 def check_processes(**_: object) -> list[CheckMessage]:
     """``mochi.E004``: several processes see each other's sessions and confirmations."""
     hint = "See docs/how-to/several-workers.md."
     return [Error(text, hint=hint, id="mochi.E004") for text in shared_problems()]
 
 
-@register
 def check_exposure(**_: object) -> list[CheckMessage]:
     """``mochi.W002``: nobody can use a public server without a token."""
     mochi: MochiServerSettings = settings.MOCHI
@@ -72,7 +69,6 @@ def check_exposure(**_: object) -> list[CheckMessage]:
     return [checks.Warning(text, hint=hint, id="mochi.W002")]
 
 
-@register
 def check_search(**_: object) -> list[CheckMessage]:
     """``mochi.W003``: sessions can be searched."""
     if has_full_text():
@@ -82,12 +78,8 @@ def check_search(**_: object) -> list[CheckMessage]:
     return [checks.Warning(text, hint=hint, id="mochi.W003")]
 
 
-@register
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
-    # Importing the doctor's checks takes a quarter of the start of any command.
-    from mochi_server.doctor.extensions import PROMPT_ADVICE, prompt_problem  # noqa: PLC0415
-
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
     problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]
     return [
@@ -97,7 +89,6 @@ def check_prompts(**_: object) -> list[CheckMessage]:
     ]
 
 
-@register
 def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used. Imports the user's code."""
     hint = "Correct it; the other tools work meanwhile."
@@ -105,9 +96,14 @@ def check_tools(**_: object) -> list[CheckMessage]:
     return [checks.Warning(str(each), hint=hint, id="tools.W001") for each in problems]
 
 
-@register
 def check_agents(**_: object) -> list[CheckMessage]:
     """``agents.W001``: every agent can be used, and has what it names. Imports their tools."""
     hint = "Correct it; the other agents work meanwhile."
     problems = [each for each in load_agents(settings.MOCHI)[1] if not each.is_hint]
     return [checks.Warning(str(each), hint=hint, id="agents.W001") for each in problems]
+
+
+CHECKS = (
+    *(check_folders, check_backends, check_processes, check_exposure, check_search),
+    *(check_prompts, check_tools, check_agents),
+)

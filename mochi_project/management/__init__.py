@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -27,11 +28,9 @@ def operator_commands() -> list[str]:
 
 def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each of these commands."""
-    import django  # noqa: PLC0415 - not to list the names
+    _set_up()
     from django.core.management import get_commands, load_command_class  # noqa: PLC0415
 
-    use_own_settings()
-    django.setup()
     apps = get_commands()
     return {
         name: load_command_class(apps[name], name).create_parser(program, name)
@@ -41,9 +40,9 @@ def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
 
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:
     """Run a command with the settings of the environment, and exit with its code if it fails."""
+    _set_up()
     from django.core.management import ManagementUtility  # noqa: PLC0415 - not to list the names
 
-    use_own_settings()
     try:
         ManagementUtility([program, *arguments]).execute()
         sys.stdout.flush()
@@ -51,3 +50,16 @@ def run_operator_command(program: str, arguments: Sequence[str]) -> None:
         # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED_PIPE)
+
+
+def _set_up() -> None:
+    """Prepare Django; what that imports is never searched for garbage."""
+    gc.disable()
+    try:
+        import django  # noqa: PLC0415 - not to list the names
+
+        use_own_settings()
+        django.setup()
+        gc.freeze()
+    finally:
+        gc.enable()

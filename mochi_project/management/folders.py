@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from typing import TYPE_CHECKING
 
-from mochi_server.agents import AgentDefinition, AgentDiscoveryService
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.tools.base import FolderDescription, FolderSpec, Problem, ToolLoader
 from mochi_server.tools.folder.snapshot import check_folder
 
-AgentsAndProblems = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
+if TYPE_CHECKING:
+    from mochi_server.agents import AgentDefinition
+
+    AgentsAndProblems = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
 
 
 def tool_loader(mochi: MochiServerSettings) -> AbstractAsyncContextManager[ToolLoader]:
@@ -42,6 +45,8 @@ def load_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
 
 
 async def _load_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
+    from mochi_server.agents import AgentDiscoveryService  # noqa: PLC0415 - not to load tools
+
     async with tool_loader(mochi) as loader:
         discovery = AgentDiscoveryService(
             mochi.agents_path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,31 @@ async def test_a_result_cannot_rule_the_terminal(tmp_path: Path) -> None:
     finally:
         os.close(screen)
         os.close(its_end)
+
+
+def test_a_call_imports_neither_agents_nor_what_only_a_server_or_a_check_needs(tmp_path: Path):
+    write_tools(tmp_path / "tools", init=TOOLS)
+    arguments = ["--data-dir", str(tmp_path), "tools", "run", "repeat", '{"text": "a"}']
+    program = (
+        "import sys\n"
+        "from mochi_server.__main__ import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        "print(*sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    result, modules = ended.stdout.splitlines()
+    loaded = set(modules.split())
+    assert result == "aa"
+    assert "tools_app.management.commands.tools" in loaded
+    late = {"aiohttp", "ninja", "uvicorn", "mochi_project.checks", "mochi_project.runtime"}
+    late |= {f"mochi_server.{name}" for name in ("agents", "chat", "doctor", "runtime")}
+    assert loaded & late == set()
