@@ -45,6 +45,7 @@ from ..tools.execution import ToolExecutionResult, ToolExecutionService
 from .confirmations.asking import DENIED_BY_RULE, AskedCall, Confirmations
 from .confirmations.confirmation import Confirmation, ConfirmationDecision
 from .confirmations.display import shown_text
+from .policies.comparer import Comparer
 from .policies.rules import Policies, PolicyMatch
 from .runs.progress import AgentProgress, Unstored
 from .runs.run import Run
@@ -203,6 +204,8 @@ class ToolCalls:
     depth: int = 0
     before: Unstored | None = None
     """What an earlier process has done with the first calls that are handled."""
+    _comparer: Comparer = field(default_factory=Comparer, init=False)
+    """What was compared with rules about the calls of this reply."""
 
     def schemas(self) -> list[JSONObject]:
         return [tool.schema() for tool in self.tools.values()]
@@ -213,6 +216,7 @@ class ToolCalls:
         """Handle the calls; yield events, after their messages for the model are in ``results``."""
         most = self.execution.max_calls_per_reply
         before, self.before = self.before, None
+        self._comparer = Comparer()
         if before is not None and (events := await self._take_up(before, calls, results)):
             yield events
         planned = await asyncio.gather(
@@ -330,7 +334,7 @@ class ToolCalls:
         for plan, tool in valid:
             if events := await self._withdraw_stale(plan, tool, rules):
                 yield events
-            if self._needs_confirmation(plan, tool, rules):
+            if await self._needs_confirmation(plan, tool, rules):
                 queue.append((plan, tool))
             elif plan.refusal is not None:
                 yield self._refuse_asked(plan, results)
@@ -338,7 +342,7 @@ class ToolCalls:
         for position, (plan, tool) in enumerate(queue, start=1):
             if position > 1:  # the decision before may have become a rule
                 rules = await self.confirmations.rules()
-            if self._needs_confirmation(plan, tool, rules):
+            if await self._needs_confirmation(plan, tool, rules):
                 async with aclosing(self._ask_about(plan, tool, position, len(queue))) as steps:
                     async for event in steps:
                         yield [event]
@@ -359,7 +363,7 @@ class ToolCalls:
             if plan.refusal is not None or plan.tool is None or plan.is_started:
                 continue
             asked = _asked(plan, plan.tool)
-            match = self.confirmations.match(rules, asked)
+            match = await self.confirmations.match(rules, asked, self._comparer)
             if match is not None and match.action == "deny":
                 await self.confirmations.settle(plan.call.id)
                 self._follow_rule(plan, asked, match)
@@ -393,10 +397,12 @@ class ToolCalls:
         start = [] if plan.announced else [self._started(plan)]
         return [*start, self._refuse(plan, results)]
 
-    def _needs_confirmation(self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]) -> bool:
+    async def _needs_confirmation(
+        self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]
+    ) -> bool:
         """Return whether a person is asked; else a rule may have refused the call."""
         asked = _asked(plan, tool)
-        match = self.confirmations.match(rules, asked)
+        match = await self.confirmations.match(rules, asked, self._comparer)
         if plan.confirmation is not None and (match is None or match.action != "deny"):
             return True  # a person was asked, and may have denied it
         if tool.needs_approval is not None and (match is None or match.action != "deny"):
@@ -422,7 +428,7 @@ class ToolCalls:
         asked, earlier = _asked(plan, tool), plan.confirmation
         if earlier is None:
             return []
-        match = self.confirmations.match(rules, asked)
+        match = await self.confirmations.match(rules, asked, self._comparer)
         is_same = (earlier.tool_source, earlier.arguments) == (asked.tool_source, asked.arguments)
         if is_same and (match is None or match.action != "deny"):
             return []

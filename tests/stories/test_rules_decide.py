@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from mochi_server.chat.confirmations import files
 from mochi_server.chat.confirmations.confirmation import ConfirmationRecord
+from mochi_server.chat.policies.commands import Fit
+from mochi_server.chat.policies.comparer import Comparer
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -296,3 +299,30 @@ async def test_a_decision_that_cannot_be_stored_leaves_no_rule(
         assert not engine.settings.policies_path.exists()
     await engine.chat.confirm(session, name, approved=False)
     assert results(await read_all(log)) == ["TOOL_EXECUTION_DENIED"]
+
+
+async def test_texts_are_compared_with_each_pattern_once_and_not_in_the_event_loop(
+    engine: Bench, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten rules and a reply of ten calls, some with the same text."""
+    patterns = [f"**/secret{number}/**" for number in range(10)]
+    rules(
+        engine,
+        *({"tool": "write", "action": "deny", "arguments": {"path": each}} for each in patterns),
+    )
+    compared: list[tuple[str, str]] = []
+    threads: set[int] = set()
+    compare = Comparer._text_fit
+
+    def counted(self: Comparer, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+        compared.append((pattern, text))
+        threads.add(threading.get_ident())
+        return compare(self, pattern, text, is_allowing=is_allowing)
+
+    monkeypatch.setattr(Comparer, "_text_fit", counted)
+    paths = [f"notes/{number % 6}" for number in range(10)]
+    order(ollama, *paths)
+    events = await engine.turn(await session_of(engine, "never_confirm"))
+    assert results(events) == [f"wrote {path}" for path in paths]
+    assert sorted(compared) == sorted({(each, path) for each in patterns for path in paths})
+    assert threading.get_ident() not in threads

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from ...core.aio import run_to_completion
+from ...core.aio import in_thread, run_to_completion
 from ...core.ids import new_confirmation_id
 from ...errors import (
     ConfirmationNotFound,
@@ -30,6 +30,7 @@ from ...protocol.events import (
 )
 from ...protocol.messages import ToolCall
 from ...tools.base import Elicitation
+from ..policies.comparer import Comparer
 from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyMatch, PolicyRule, apply_policies
 from .confirmation import Confirmation, ConfirmationDecision, timestamp
@@ -116,12 +117,24 @@ class Confirmations:
         """Return the rules of the data folder and of the session, as they are now."""
         return await self.policies.load(self.session_id)
 
-    def match(self, rules: Sequence[Policies], asked: AskedCall) -> PolicyMatch | None:
+    async def match(
+        self, rules: Sequence[Policies], asked: AskedCall, comparer: Comparer
+    ) -> PolicyMatch | None:
         """Return what the rules say about a call."""
-        name, source = asked.call.name, asked.tool_source
-        return apply_policies(
-            rules, name, asked.arguments, source=source, session_id=self.session_id
-        )
+
+        def match() -> PolicyMatch | None:
+            return apply_policies(
+                rules,
+                asked.call.name,
+                asked.arguments,
+                source=asked.tool_source,
+                session_id=self.session_id,
+                comparer=comparer,
+            )
+
+        has_patterns = any(rule.arguments for each in rules for rule in each.rules)
+        # Long texts take their time, and links are looked up.
+        return await in_thread(match) if has_patterns else match()
 
     def note_rule(self, asked: AskedCall, rule: PolicyRule | None) -> None:
         """Note that a rule has decided about a call, for the history."""

@@ -1,8 +1,4 @@
-"""Whether a text fits a pattern such as ``notes/*``: surely, or possibly.
-
-A tool may take a text for another one: ``notes/../x``, ``NOTES/x``, ``notes%2Fx``. So there are two
-questions. Does it fit, whatever a tool makes of it? A rule that allows needs that. Might it fit?
-For a rule that denies that is enough.
+"""Patterns such as ``notes/*``, and what a text must be to fit one.
 
 In a pattern ``?`` is one character and ``*`` any number of them, but no ``/``; ``**`` is any number
 of any characters; ``[c]`` is the character ``c`` itself.
@@ -10,46 +6,45 @@ of any characters; ``[c]`` is the character ``c`` itself.
 
 from __future__ import annotations
 
-import posixpath
+import os
 import re
-import unicodedata
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Container, Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
-from urllib.parse import unquote
 
 from ..confirmations.display import is_hidden
+from .text_forms import collapse, fold
 
 MAX_PATTERN = 256
-MAX_TEXT = 4096
-"""Characters of the longest text that is compared; a longer one possibly fits every pattern."""
+SHELL_SIGNS = frozenset("$`;|&<>*[]{}\\")
+"""Characters of which a shell makes something else; no wildcard of a rule that allows is one."""
 
-MAX_LAYERS = 8
-"""Encodings within each other that are undone."""
+ANYTHING, ANY_NAME = "\0", "\1"
+"""What stands in a text for an unknown part of it, and for one without ``/``."""
 
 _SYNTAX = re.compile(r"\[(?P<literal>.)\]|(?P<wild>\*\*?|\?)|(?P<plain>[^\[\]{}*?\\])", re.DOTALL)
-_SHELL = frozenset("$`;|&<>*[]{}\\")
-"""Characters of which a shell makes something else; no wildcard of a rule that allows is one."""
-_COMMANDS = re.compile(r"[;|&`()<>\n]+")
-_UNKNOWN = re.compile(r"\$[A-Za-z_{']|^\s*~")
-"""A variable or a home folder: what it stands for is not known here."""
-_EXPANDED = re.compile(r"[*\[{]|^(?!\w+:/).*\?", re.DOTALL)
-"""What a tool may expand to the names of several files."""
-_EXPANDED_COMMAND = re.compile(r"^(?!\[+(\s|$))\S*[*?\[]|\{(?=[^\s{}]*\})[^\s{}]*?(,|\.\.)")
-"""What a shell may expand to the name of a command, or to its words: ``r?``, ``{rm,-rf}``."""
-_NEXT_ARGUMENT = re.compile(r"[\s,](?=[\"'/~.@]|-\S|[^\s,]*[:=]/)")
-"""Where another path, address or option seems to begin."""
-_ADDRESS = re.compile(r"^([a-z][a-z0-9+.-]*):/*(?:[^/?#]*@)?([^/?#:]*)(?::\d*)?/*")
-_AUTHORITY = re.compile(r"[A-Za-z][\w+.-]*://[A-Za-z0-9.:-]*(?=/|$)")
-_HOME = re.compile(r"(^|[\s=:,])~")
 
 
-@dataclass(frozen=True, slots=True)
-class _Glob:
-    steps: tuple[str | None, ...]
-    """Characters to consume; None is any one."""
-    repeats: dict[int, str]
-    """``*`` or ``**`` by the position of the step before which it stands."""
+class Glob:
+    """A pattern that was read; it is compared in time that grows with the text.
+
+    A set of positions in the pattern is a whole number: bit n is set if the next character may be
+    step n.
+    """
+
+    def __init__(self, steps: Sequence[str | None], repeats: Mapping[int, str]) -> None:
+        self.steps = tuple(steps)
+        """Characters to consume; None is any one."""
+        self.repeats = dict(repeats)
+        """``*`` or ``**`` by the position of the step before which it stands."""
+        self._end = 1 << len(self.steps)
+        self._any_one = sum(1 << n for n, step in enumerate(steps) if step is None)
+        self._any = sum(1 << n for n in self.repeats)
+        self._deep = sum(1 << n for n, wild in self.repeats.items() if wild == "**")
+        self._literal: dict[str, int] = {}
+        for position, step in enumerate(self.steps):
+            if step is not None:
+                self._literal[step] = self._literal.get(step, 0) | 1 << position
 
     @property
     def literal(self) -> str:
@@ -61,37 +56,105 @@ class _Glob:
     def is_literal(self) -> bool:
         return not self.repeats and None not in self.steps
 
-    def matches(self, text: str, *, loosely: bool = False, anywhere: bool = False) -> bool:
-        """Return whether the whole text fits, without backtracking.
+    @property
+    def is_deep(self) -> bool:
+        """Whether it is ``**``."""
+        return not self.steps and self._deep > 0
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it is ``*`` or ``**``."""
+        return not self.steps
+
+    def part(self, begin: int, end: int) -> Glob:
+        """Return the pattern of some of the steps, with the wildcards around them."""
+        repeats = {at - begin: wild for at, wild in self.repeats.items() if begin <= at <= end}
+        return Glob(self.steps[begin:end], repeats)
+
+    def words(self) -> list[Glob]:
+        """Return the patterns between blanks that are not within quotes."""
+        words: list[Glob] = []
+        begin, quote = 0, ""
+        for position, step in enumerate((*self.steps, " ")):
+            if position == len(self.steps) or (step == " " and not quote):
+                if begin < position or begin in self.repeats:
+                    words.append(self.part(begin, position))
+                begin = position + 1
+            elif step is not None and step in "'\"":
+                quote = "" if step == quote else quote or step
+        return words
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        """The texts between wildcards, which a text that fits has in this order."""
+        pieces = [""]
+        for position, step in enumerate(self.steps):
+            if step is None or position in self.repeats:
+                pieces.append("")
+            pieces[-1] += step or ""
+        return [piece for piece in pieces if piece]
+
+    def _has_pieces(self, text: str) -> bool:
+        position = 0
+        for piece in self._pieces:
+            position = text.find(piece, position) + len(piece)
+            if position < len(piece):
+                return False
+        return True
+
+    def matches(self, text: str, *, excluded: Container[str] = SHELL_SIGNS) -> bool:
+        """Return whether the whole text fits.
 
         Args:
             text: The text.
-            loosely: Whether a wildcard is any character, and what is in a folder that fits, fits.
+            excluded: Characters that no wildcard stands for.
+        """
+        if not self._has_pieces(text):
+            return False
+        positions = 1
+        for character in text:
+            following = (positions & self._literal.get(character, 0)) << 1
+            if character not in excluded:
+                following |= positions & self._deep
+                if character != "/":
+                    following |= (positions & self._any_one) << 1 | positions & self._any
+            positions = following
+            if not positions:
+                return False
+        return bool(positions & self._end)
+
+    def matches_loosely(self, text: str, *, anywhere: bool = False) -> bool:
+        """Return whether a text may fit: a wildcard is any text, as ``ANYTHING`` in the text is.
+
+        What is in a folder that fits, fits.
+
+        Args:
+            text: The text.
             anywhere: Whether the end of a path may fit.
         """
-        positions, last = {0}, len(self.steps)
+        if not (ANYTHING in text or ANY_NAME in text or self._has_pieces(text)):
+            return False
+        positions = 1
         for character in text:
-            if loosely and character == "/" and last in positions:
+            if character == ANYTHING and (positions or anywhere):
                 return True
-            is_any = loosely or character not in _SHELL
-            is_one = loosely or (is_any and character != "/")
-            following = {0} if anywhere and character == "/" else set()
-            for position in positions:
-                repeat = self.repeats.get(position)
-                if (repeat == "**" and is_any) or (repeat == "*" and is_one):
-                    following.add(position)
-                if position < last:
-                    step = self.steps[position]
-                    if is_one if step is None else step == character:
-                        following.add(position + 1)
+            if character == ANY_NAME and positions:
+                positions = (self._end << 1) - (positions & -positions)  # this one and all later
+                continue
+            if character == "/" and positions & self._end:
+                return True
+            following = (positions & (self._literal.get(character, 0) | self._any_one)) << 1
+            following |= positions & self._any
+            if anywhere and character == "/":
+                following |= 1
             positions = following
             if not positions and not anywhere:
                 return False
-        return last in positions
+        return bool(positions & self._end)
 
 
 @lru_cache(maxsize=2048)
-def _read(pattern: str) -> _Glob:
+def read_pattern(pattern: str) -> Glob:
     steps: list[str | None] = []
     repeats: dict[int, str] = {}
     end = 0
@@ -108,21 +171,21 @@ def _read(pattern: str) -> _Glob:
         raise ValueError(f"{pattern!r} {text} or where it is ! or ~ at the beginning.")
     if any(map(is_hidden, pattern)):
         raise ValueError(f"{pattern!a} is no pattern: it has hidden characters.")
-    return _Glob(tuple(steps), repeats)
+    return Glob(steps, repeats)
 
 
 @lru_cache(maxsize=2048)
-def _read_folded(pattern: str) -> _Glob:
+def read_folded(pattern: str) -> Glob:
     """Read a pattern for texts that are folded as well."""
-    folder = re.sub(r"(?<=.)/\**$", "", _collapse(pattern))  # what is in it fits as well
-    glob = _read(re.sub(" +", " ", folder))
+    folder = re.sub(r"(?<=.)/\**$", "", collapse(pattern))  # what is in it fits as well
+    glob = read_pattern(re.sub(" +", " ", folder))
     steps: list[str | None] = []
     repeats = {}
     for position, step in enumerate((*glob.steps, "")):
         if position in glob.repeats:
             repeats[len(steps)] = glob.repeats[position]
-        steps += [None] if step is None else list(_fold(step))
-    return _Glob(tuple(steps), repeats)
+        steps += [None] if step is None else list(fold(step))
+    return Glob(steps, repeats)
 
 
 def check_pattern(pattern: str) -> str:
@@ -131,131 +194,29 @@ def check_pattern(pattern: str) -> str:
     Raises:
         ValueError: it is none, or something else to people who know other patterns.
     """
-    _read(pattern)
+    read_pattern(pattern)
     return pattern
 
 
-def surely_fits(pattern: str, text: str) -> bool:
-    """Return whether the text fits, whatever a tool makes of it."""
-    glob = _read(pattern)
-    if len(text) > MAX_TEXT or any(map(is_hidden, text)):
-        return False
-    if glob.is_literal:
-        return text == glob.literal
-    readings = {text, _decode(text)}
-    return all(
-        _is_direct(reading) and not _is_list(reading, pattern) and glob.matches(reading)
-        for reading in readings
-    )
+def denied_forms(pattern: str) -> list[Glob]:
+    """Return the forms of a pattern with which texts of rules that ask or deny are compared.
+
+    They are folded. A home folder and links at the beginning of the pattern are resolved.
+    """
+    glob = read_folded(pattern)
+    folder = read_pattern(pattern).literal.rpartition("/")[0]
+    forms = [glob]
+    for whole in {_home_of(folder), _resolved(folder), _resolved(_home_of(folder))} - {folder}:
+        rest = len(fold(folder))
+        steps = [*fold(whole), *glob.steps[rest:]]
+        longer = len(steps) - len(glob.steps)
+        forms.append(Glob(steps, {at + longer: wild for at, wild in glob.repeats.items()}))
+    return forms
 
 
-def possibly_fits(pattern: str, text: str) -> bool:
-    """Return whether a tool may take the text for one that fits, or for a folder around it."""
-    if len(text) > MAX_TEXT or any(map(_is_strange, text + _decode(text))):
-        return True
-    glob = _read_folded(pattern)
-    return any(_reading_fits(glob, reading, is_path="/" in pattern) for reading in _readings(text))
+def _home_of(path: str) -> str:
+    return str(Path.home()) + path[1:] if path == "~" or path.startswith("~/") else path
 
 
-def _reading_fits(glob: _Glob, reading: str, *, is_path: bool) -> bool:
-    is_outside = reading == ".." or reading.startswith("../")
-    if _UNKNOWN.search(reading) or (is_path and (is_outside or _EXPANDED.search(reading))):
-        return True
-    if not is_path and glob.literal and _EXPANDED_COMMAND.search(reading):
-        return True
-    is_absolute, is_rooted = reading.startswith("/"), glob.literal.startswith("/")
-    texts = [reading]
-    if not is_absolute:
-        texts.append(f"/{reading}")
-    if is_rooted and not is_absolute:
-        texts.append(posixpath.normpath(f"{_fold(str(Path.cwd()))}/{reading}"))
-    anywhere = not is_rooted and (is_absolute or not is_path)
-    return any(
-        glob.matches(each, loosely=True, anywhere=anywhere)
-        or (is_path and _holds(each, glob.literal))
-        for each in texts
-    )
-
-
-def _is_direct(text: str) -> bool:
-    """Return whether a text, taken for a path or an address, leads where it seems to."""
-    if any(map(is_hidden, text)) or _HOME.search(text):
-        return False
-    path = text.removeprefix("/")
-    if "://" in text:
-        if (authority := _AUTHORITY.match(text)) is None:
-            return False
-        path = text[authority.end() :].removeprefix("/").removesuffix("/") or "index"
-    return all(part.strip(" .?") for part in path.split("/"))
-
-
-def _is_list(text: str, pattern: str) -> bool:
-    """Return whether a text may be several arguments or addresses for a pattern of one."""
-    if "@" in pattern and text.count("@") != pattern.count("@"):
-        return True
-    if re.search(r"[\s,]", pattern):
-        return False
-    separator = re.compile(r"[\s,]") if "@" in pattern else _NEXT_ARGUMENT
-    return separator.search(text) is not None
-
-
-def _readings(text: str) -> set[str]:
-    """Return what a tool may take a text for, folded."""
-    folded = {_fold(text), _fold(_decode(text))}
-    folded |= {each.replace("\\", "/") for each in folded}
-    folded |= {re.sub(r"\\\n|[\"'\\]", "", each) for each in folded}
-    commands = {" ".join(part.split()) for each in folded for part in _COMMANDS.split(each)}
-    arguments = {part for each in commands for part in _NEXT_ARGUMENT.split(each)}
-    folded |= {re.sub(r"[\t\r\n]", "", each) for each in folded}
-    folded |= {each for each in commands | arguments if each}
-    folded |= {_ADDRESS.sub(_without_user_and_port, each) for each in folded}
-    collapsed = {_collapse(re.sub("^file:/*", "/", each)) for each in folded}
-    return collapsed | {_normal_path(each) for each in collapsed}
-
-
-def _without_user_and_port(address: re.Match[str]) -> str:
-    host = address[2].replace("\u3002", ".")  # as internationalised names have it
-    return f"{address[1]}://{host}/"
-
-
-def _decode(text: str) -> str:
-    """Return what is left when nothing is encoded any more, nor hidden in forms of characters."""
-    for _ in range(MAX_LAYERS):
-        decoded = unquote(unicodedata.normalize("NFKC", _without_joiners(text)))
-        if decoded == text:
-            return text
-        text = decoded
-    return "\0"  # which is a doubt
-
-
-def _fold(text: str) -> str:
-    """Return a text without case, accents apart, and without what has no shape."""
-    decomposed = unicodedata.normalize("NFKD", _without_joiners(text))
-    return unicodedata.normalize("NFKD", decomposed.casefold())
-
-
-def _without_joiners(text: str) -> str:
-    if text.isascii():
-        return text
-    return "".join(each for each in text if not is_hidden(each) or _is_strange(each))
-
-
-def _is_strange(character: str) -> bool:
-    """Return whether it is hidden, and neither white space nor a joiner within words and emoji."""
-    if character in "\t\n\r" or not is_hidden(character):
-        return False
-    return unicodedata.category(character) not in ("Cf", "Mn")
-
-
-def _collapse(text: str) -> str:
-    return re.sub(r"(^|/)(\./)+", r"\1", re.sub("/+", "/", text))
-
-
-def _normal_path(text: str) -> str:
-    parts = [part.rstrip(" .") or part.strip() for part in text.split("/")]
-    return posixpath.normpath("/".join(parts))
-
-
-def _holds(folder: str, literal: str) -> bool:
-    """Return whether a pattern that begins with this text is about what is in the folder."""
-    return folder in ("", ".", "/") or literal.startswith(folder.rstrip("/") + "/")
+def _resolved(folder: str) -> str:
+    return os.path.realpath(folder) if folder.startswith("/") else folder

@@ -32,7 +32,9 @@ from ...core.files import (
 from ...errors import ConfirmationUnavailable, JSONObject
 from ...protocol.events import FieldPayload
 from ..confirmations.confirmation import Confirmation
-from .glob_patterns import check_pattern, possibly_fits, surely_fits
+from .commands import Fit
+from .comparer import Comparer, is_command
+from .glob_patterns import check_pattern
 
 logger = logging.getLogger(__name__)
 
@@ -75,16 +77,23 @@ class PolicyRule(FieldPayload):
             text = json.dumps(self.payload(), sort_keys=True).encode()
             object.__setattr__(self, "id", f"rule_{hashlib.sha256(text).hexdigest()[:16]}")
 
-    def matches(
-        self, tool: str, arguments: JSONObject, *, source: str, session_id: str | None = None
-    ) -> bool:
-        """Return whether the rule is about a call.
+    def action_for(
+        self,
+        tool: str,
+        arguments: JSONObject,
+        *,
+        source: str,
+        session_id: str | None = None,
+        comparer: Comparer | None = None,
+    ) -> PolicyAction | None:
+        """Return what the rule says about a call: ``ask`` where it is in doubt; None: nothing.
 
         Args:
             tool: Name of the tool.
             arguments: Arguments with which it would run, with defaults.
             source: ``Tool.source`` of the tool.
             session_id: The conversation of the person.
+            comparer: Knows what was compared before.
         """
         is_allowing = self.action == "allow"
         names = (self.tool, tool) if is_allowing else (self.tool.casefold(), tool.casefold())
@@ -93,14 +102,20 @@ class PolicyRule(FieldPayload):
             or self.tool_source not in (None, source)
             or (self.tool != EVERY_TOOL and names[0] != names[1])
         ):
-            return False
-        fits = surely_fits if is_allowing else possibly_fits
+            return None
+        comparer = comparer or Comparer()
+        fit = Fit.YES
         for name, pattern in self.arguments.items():
             value = arguments.get(name)
-            # What is no text, or is missing, is a doubt.
-            if not (fits(pattern, value) if isinstance(value, str) else not is_allowing):
-                return False
-        return True
+            if isinstance(value, str):
+                runs = is_command(tool, name, arguments)
+                found = comparer.fit(pattern, value, is_command=runs, is_allowing=is_allowing)
+                fit = min(fit, found)
+            elif is_allowing:  # what is no text, or is missing, is a doubt
+                fit = Fit.NO
+            if fit is Fit.NO:
+                return None
+        return self.action if fit is Fit.YES else "ask"
 
 
 _RULES = TypeAdapter(list[PolicyRule])
@@ -131,22 +146,30 @@ def apply_policies(
     *,
     source: str,
     session_id: str | None = None,
+    comparer: Comparer | None = None,
 ) -> PolicyMatch | None:
     """Return what the rules of several places say about a call; None if none matches.
 
-    The arguments are as for ``PolicyRule.matches``.
+    The arguments are as for ``PolicyRule.action_for``.
     """
-    sources = list(sources)
+    sources, comparer = list(sources), comparer or Comparer()
+    asks = PolicyMatch("ask") if any(each.problem is not None for each in sources) else None
+    doubt: PolicyMatch | None = None
     rules = [rule for each in sources for rule in each.rules]
-    for action in STRICTEST_FIRST:
+    for strictest in STRICTEST_FIRST:
         for rule in rules:
-            if rule.action == action and rule.matches(
-                tool, arguments, source=source, session_id=session_id
-            ):
+            if rule.action != strictest:
+                continue
+            action = rule.action_for(
+                tool, arguments, source=source, session_id=session_id, comparer=comparer
+            )
+            if action == strictest and (asks is None or action == "deny"):
                 return PolicyMatch(action, rule)
-        if action == "deny" and any(each.problem is not None for each in sources):
-            return PolicyMatch("ask")
-    return None
+            if action == "ask" and doubt is None:
+                doubt = PolicyMatch("ask", rule)
+        if strictest != "allow":
+            asks = asks or doubt
+    return asks or doubt
 
 
 def read_policies(stored: JsonValue) -> Policies:
@@ -188,12 +211,13 @@ def rule_of(
         created_by=created_by,
         session_id=session_id,
     )
-    if not rule.matches(
+    action = rule.action_for(
         confirmation.tool_name,
         confirmation.arguments,
         source=confirmation.tool_source,
         session_id=session_id,
-    ):
+    )
+    if action != "allow":
         raise ValueError("The patterns do not surely fit the arguments of this call.")
     return rule
 

@@ -1,0 +1,95 @@
+"""Compares arguments of calls with patterns, each pair once."""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import JSONObject
+from .commands import Command, Fit
+from .glob_patterns import Glob, denied_forms
+from .texts import MAX_TEXT, may_fit, readings_of, surely_fits
+
+_COMMAND_WORDS = frozenset(
+    {
+        "command",
+        "commands",
+        "cmd",
+        "commandline",
+        "cmdline",
+        "shell",
+        "bash",
+        "sh",
+        "zsh",
+        "script",
+        "terminal",
+    }
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def is_command(tool: str, name: str, arguments: JSONObject) -> bool:
+    """Return whether an argument is a command for a shell.
+
+    Its name says so, as ``command`` or ``shellScript``; or that of the tool, as ``run_bash``, if no
+    name of an argument does.
+    """
+    if _names_command(name):
+        return True
+    return _names_command(tool) and not any(_names_command(each) for each in arguments)
+
+
+def _names_command(name: str) -> bool:
+    return any(word.lower() in _COMMAND_WORDS for word in _WORD.findall(name))
+
+
+class Comparer:
+    """Remembers texts that were read, and which patterns they fit, for the calls of one reply.
+
+    Not longer: a link may lead elsewhere then.
+    """
+
+    def __init__(self) -> None:
+        self._commands: dict[str, Command] = {}
+        self._readings: dict[str, frozenset[str] | None] = {}
+        self._forms: dict[str, list[Glob]] = {}
+        self._fits: dict[tuple[str, str, bool, bool], Fit] = {}
+
+    def fit(self, pattern: str, text: str, *, is_command: bool, is_allowing: bool) -> Fit:
+        """Return how well a text fits a pattern of a rule.
+
+        Args:
+            pattern: The pattern.
+            text: The text of an argument.
+            is_command: Whether it is a command for a shell.
+            is_allowing: Whether the rule allows; else it asks or denies.
+        """
+        key = (pattern, text, is_command, is_allowing)
+        if key not in self._fits:
+            compare = self._command_fit if is_command else self._text_fit
+            self._fits[key] = compare(pattern, text, is_allowing=is_allowing)
+        return self._fits[key]
+
+    def _command_fit(self, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+        if text not in self._commands:
+            self._commands[text] = Command(text)
+        command = self._commands[text]
+        return (
+            command.surely(pattern)
+            if is_allowing
+            else command.possibly(pattern, self._forms_of(pattern))
+        )
+
+    def _text_fit(self, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+        if is_allowing:
+            return Fit.YES if surely_fits(pattern, text) else Fit.NO
+        if len(text) > MAX_TEXT:
+            return Fit.YES
+        if text not in self._readings:
+            self._readings[text] = readings_of(text)
+        fits = may_fit(pattern, self._forms_of(pattern), self._readings[text])
+        return Fit.YES if fits else Fit.NO
+
+    def _forms_of(self, pattern: str) -> list[Glob]:
+        if pattern not in self._forms:
+            self._forms[pattern] = denied_forms(pattern)
+        return self._forms[pattern]
