@@ -232,7 +232,7 @@ class _CommandScan:
         self.inputs += line.inputs
         for command in line.commands:
             self._add_command(command, level)
-        if self.runs_unknown and level < MAX_LEVELS:
+        if self.runs_unknown and level < MAX_LEVELS:  # then what is read may be run
             for text in line.inputs:
                 self._add_code(text, level)
 
@@ -328,9 +328,6 @@ class Command:
         self._scan = _CommandScan()
         if self.line is not None:
             self._scan.add(self.line, 0)
-            if self._scan.runs_unknown:  # then what is read may be run
-                for each in self.line.inputs:
-                    self._scan._add_code(each, 1)  # noqa: SLF001 - of this module
 
     # ---- what a rule asks about or denies
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..confirmations.display import is_hidden
-from .glob_patterns import Glob, denied_forms, read_pattern
+from .glob_patterns import Glob, read_pattern
 from .text_forms import OPEN_FILES, collapse, decode, fold, is_strange, normal_path, resolved_paths
 
 MAX_TEXT = 4096
@@ -50,13 +50,14 @@ def surely_fits(pattern: str, text: str) -> bool:
     )
 
 
-def possibly_fits(pattern: str, text: str) -> bool:
-    """Return whether a tool may take the text for one that fits, or for a folder around it."""
-    return may_fit(pattern, denied_forms(pattern), readings_of(text))
-
-
 def may_fit(pattern: str, forms: Iterable[Glob], readings: Iterable[str] | None) -> bool:
-    """Return the same for a pattern and a text that were read before."""
+    """Return whether a tool may take a text for one that fits, or for a folder around it.
+
+    Args:
+        pattern: The pattern.
+        forms: ``denied_forms`` of it.
+        readings: ``readings_of`` the text.
+    """
     if readings is None:
         return True
     is_path = "/" in pattern
