@@ -121,6 +121,21 @@ def ollama_url(ollama: FakeOllama) -> str:
     return ollama.url
 
 
+@pytest_asyncio.fixture
+async def silent() -> AsyncIterator[str]:
+    """The address of a server that accepts connections and never says anything."""
+    leave = asyncio.Event()
+
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await leave.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+        leave.set()
+
+
 @pytest.fixture
 def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
     """The settings of the Django side of this test: own folder, an Ollama."""

@@ -15,6 +15,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,6 +195,27 @@ class Ended:
     code: int
     out: str
     err: str
+
+
+def run_and_list_modules(*arguments: str, cwd: Path) -> tuple[str, set[str]]:
+    """Run a command that succeeds in a fresh process; its output, and the modules it imports."""
+    program = (
+        "import sys\n"
+        "from mochi_server.__main__ import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return ended.stdout, set(ended.stderr.split())
 
 
 async def run_command(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Ended:

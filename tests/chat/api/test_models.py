@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,21 +117,6 @@ async def test_a_conversation_of_openai_needs_no_model(api: Any, mochi: Any, set
 
 
 # ---- which providers answer -------------------------------------------------------------------
-
-
-@pytest.fixture
-async def silent():
-    """A server that accepts connections and never says anything."""
-    leave = asyncio.Event()
-
-    async def hold(reader, writer):
-        await leave.wait()
-        writer.close()
-
-    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-        leave.set()
 
 
 @pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])

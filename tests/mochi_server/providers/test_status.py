@@ -54,21 +54,6 @@ def provider(alias, host, kind=OllamaProvider):
 
 
 @pytest.fixture
-async def silent():
-    """A server that accepts connections and never says anything."""
-    leave = asyncio.Event()
-
-    async def hold(reader, writer):
-        await leave.wait()
-        writer.close()
-
-    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-        leave.set()
-
-
-@pytest.fixture
 async def runtime_of(tmp_path):
     """Runtimes of these providers."""
     made = []

@@ -11,7 +11,7 @@ import pytest
 from mochi_server.__main__ import main
 from mochi_server.server.initialise import initialise
 from mochi_server.testing import call, error, instructions, running_server, text
-from tests.support.server import environment
+from tests.support.server import environment, run_and_list_modules
 from tests.support.terminal import api
 
 
@@ -48,24 +48,7 @@ def test_only_the_answer_is_printed_and_its_session_is_deleted(server, tmp_path)
 
 
 def test_a_question_imports_no_complete_http_client_and_nothing_of_the_server(server, tmp_path):
-    arguments = ["ask", "--server", server.url, "Hello"]
-    program = (
-        "import sys\n"
-        "from mochi_server.__main__ import main\n"
-        f"assert main({arguments!r}) == 0\n"
-        "print(*sys.modules, file=sys.stderr)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    loaded = set(ended.stderr.split())
+    _, loaded = run_and_list_modules("ask", "--server", server.url, "Hello", cwd=tmp_path)
     assert "mochi_server.terminal.ask" in loaded
     late = {"aiohttp", "httpx", "django", "uvicorn", "rich", "prompt_toolkit", "logging.config"}
     assert loaded & {*late, "mochi_server.runtime", "mochi_server.server.announcement"} == set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import anyio
 import pytest
 from django.core.management import CommandError, call_command
 
-from tests.support.server import environment, run_command
+from tests.support.server import environment, run_and_list_modules, run_command
 from tests.support.tools import write_tools
 
 TOOLS = '''
@@ -104,26 +103,9 @@ async def test_a_result_cannot_rule_the_terminal(tmp_path: Path) -> None:
 
 def test_a_call_imports_neither_agents_nor_what_only_a_server_or_a_check_needs(tmp_path: Path):
     write_tools(tmp_path / "tools", init=TOOLS)
-    arguments = ["--data-dir", str(tmp_path), "tools", "run", "repeat", '{"text": "a"}']
-    program = (
-        "import sys\n"
-        "from mochi_server.__main__ import main\n"
-        f"assert main({arguments!r}) == 0\n"
-        "print(*sys.modules)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    result, modules = ended.stdout.splitlines()
-    loaded = set(modules.split())
-    assert result == "aa"
+    arguments = ("--data-dir", str(tmp_path), "tools", "run", "repeat", '{"text": "a"}')
+    result, loaded = run_and_list_modules(*arguments, cwd=tmp_path)
+    assert result == "aa\n"
     assert "tools_app.management.commands.tools" in loaded
     late = {"aiohttp", "ninja", "uvicorn", "mochi_project.checks", "mochi_project.runtime"}
     late |= {f"mochi_server.{name}" for name in ("agents", "chat", "doctor", "runtime")}
