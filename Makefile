@@ -7,7 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 # Arguments for the server (make run ARGS="--port 9000"), pytest and the benchmarks.
 ARGS ?=
-PYTEST_ARGS ?= -n 2
+# Twice as many workers as cores: many of the quick tests wait for a process or a socket. A worker
+# keeps the tests of a module together, as they may share a server, and takes over others' at the end.
+PYTEST_ARGS ?= -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist worksteal
 # Compiles every installed module; empty where each is compiled when it is first imported.
 BYTECODE ?= --compile-bytecode
 BENCH_ARGS ?=
@@ -72,6 +74,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/imports.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tools.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/rules.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tool_interference.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/mcp_servers.py $(BENCH_ARGS)
@@ -85,6 +88,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/workers.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/wires.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sockets.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/capacity.py $(BENCH_ARGS)
 
 # ---- the virtual environment ---------------------------------------------------------------
 

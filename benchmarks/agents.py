@@ -11,7 +11,6 @@ import compileall
 import http.client
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,13 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from startup import NOBODY
+from streaming_peers.processes import free_port
+
 AGENTS, TOOLS = 50, 10
 COLD_BAR_SECONDS, WARM_BAR_MS = 1.0, 10.0
 MAX_SECONDS = 60.0
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("mochi_server", "mochi_project", "chat", "sessions_app", "tools_app", "agents_app")
 PACKAGES += ("prompts_app",)
-NOBODY = "http://127.0.0.1:9"
 
 SKILL = """---
 description: Works on {name}, and knows all that there is to know about it.
@@ -71,12 +72,6 @@ def write_agents(folder: Path) -> None:
             (place / f"{place.name}.py").write_text(functions, "utf-8")
             code = f"from .{place.name} import *\n\n__all__ = {names!r}\n"
             (place / "__init__.py").write_text(code, "utf-8")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Link:

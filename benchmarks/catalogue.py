@@ -21,7 +21,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from search import FREQUENT, MIDDLE, RARE, Author
-from startup import NOBODY, answers, free_port
+from startup import NOBODY, answers
+from streaming_peers.processes import free_port
 
 ROOT = Path(__file__).parent.parent
 MAX_SECONDS = 1200.0

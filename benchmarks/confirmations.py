@@ -21,7 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mochi_server.chat.confirmations.confirmation import Confirmation, timestamp
+from mochi_server.chat.confirmations.confirmation import Confirmation
+from mochi_server.core.clock import timestamp
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -62,7 +63,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 def fill(folder: Path, count: int) -> None:
-    """Write what processes have asked that are gone."""
+    """Write what processes have asked that are gone, as an earlier version has kept it."""
     folder.mkdir(parents=True, mode=0o700)
     now = datetime.now(timezone.utc)
     for number in range(count):
@@ -190,7 +191,7 @@ async def run(count: int) -> int:
             return await stack.enter_async_context(running_server(data_dir=folder, ollama=ollama))
 
         one, other = await start(), await start()
-        print(f"{count} confirmations in files; {LISTINGS} listings each, {DECISIONS} decisions")
+        print(f"{count} open confirmations; {LISTINGS} listings each, {DECISIONS} decisions")
         report.show("first listing after a start", await listing_ms(one), "ms")
         await asyncio.sleep(2)
         report.show("second listing", await listing_ms(one), "ms", LIST_MS)

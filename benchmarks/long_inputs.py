@@ -27,6 +27,7 @@ from mochi_server.testmode.samples import words_of
 from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.snapshot import MAX_ENTRIES, check_folder
+from mochi_server.tools.mcp.config.jsonc import CommentedJson
 
 LONGER = 10
 BAR = 3.0 * LONGER
@@ -37,6 +38,7 @@ REFUSED_BAR = 10.0
 """CPU of what is refused, as a multiple of that of the longest expression that has a result."""
 KINDS = ("emails", "numbers", "links", "dates")
 PIECES = ("a", "1", "a.", "1,", "a@", "a@a.", "http://", "1e", "-", "@.")
+CONFIGURATION_PIECES = ('"\\', "/*", ", ", ",", '"', "//")
 CHARACTERS = 5_000
 """Of the shorter texts."""
 CALLS = 1_000
@@ -130,6 +132,11 @@ def compare_tools(report: Report, folder: Path) -> None:
     package.forget()
 
 
+def refused_configuration(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        CommentedJson("{" + text)
+
+
 def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -144,6 +151,12 @@ def main() -> int:
         report.compare("snapshot of too many files", many, few, BOUND_BAR)
     spaces = [partial(words_of, " " * count) for count in (CHARACTERS, CHARACTERS * LONGER)]
     report.compare("words of a run of spaces", spaces[1], spaces[0], BAR)
+    for piece in CONFIGURATION_PIECES:
+        short, long = (
+            partial(refused_configuration, piece * (count // len(piece)))
+            for count in (CHARACTERS, CHARACTERS * LONGER)
+        )
+        report.compare(f"MCP configuration of {piece!r}", long, short, BAR)
     histories = [history(count) for count in (CALLS, CALLS * LONGER)]
     report.compare("history of very many calls", histories[1], histories[0], BAR)
     return int(report.missed)

@@ -484,7 +484,6 @@ async def soak(options: argparse.Namespace, folder: Path) -> bool:
         if options.storage != "files":
             folders[1] = folder / "two"
             redis = await stack.enter_async_context(running_redis(folder, *PERSISTENT))
-        if options.storage == "database":
             database = await stack.enter_async_context(running_postgresql())
         for each in folders:
             prepare(each, folder / "notes")

@@ -16,7 +16,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from streaming_peers.processes import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("mochi_server", "mochi_project", "chat", "sessions_app", "tools_app", "agents_app")
@@ -93,11 +94,17 @@ class Server:
         finally:
             link.close()
 
-    def answers(self) -> bool:
-        try:
-            return self.ask("/api/v1/health") == 200
-        except (OSError, http.client.HTTPException):
-            return False
+
+def answers(port: int, path: str = "/api/v1/health") -> bool:
+    """Whether it says 200."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_SECONDS)
+    try:
+        link.request("GET", path)
+        return link.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        link.close()
 
 
 def family(pid: int) -> list[int]:
@@ -120,10 +127,8 @@ def environment() -> dict[str, str]:
 @contextmanager
 def server(checkout: Path, *options: str, workers: int = 1) -> Iterator[Server]:
     """Start a server on an empty folder; its CPU up to the first answer is ``start_cpu``."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        port = free_port()
         words = ["--port", str(port), "--data-dir", folder, "--workers", str(workers), *options]
         process = subprocess.Popen(
             [command(checkout), *words], cwd=folder, env=environment(),
@@ -132,7 +137,7 @@ def server(checkout: Path, *options: str, workers: int = 1) -> Iterator[Server]:
         started = Server(port, process)
         try:
             begin = time.perf_counter()
-            while not started.answers() or (workers > 1 and not all_started(Path(folder), workers)):
+            while not answers(port) or (workers > 1 and not all_started(Path(folder), workers)):
                 if process.poll() is not None or time.perf_counter() - begin > MAX_SECONDS:
                     raise SystemExit("the server did not start")
                 time.sleep(0.005)

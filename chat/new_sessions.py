@@ -21,11 +21,9 @@ from mochi_server.errors import (
     SessionNotFound,
 )
 from mochi_server.runtime import Runtime
-from mochi_server.sessions.storage.base import SESSION_ID
+from mochi_server.sessions.storage.base import ID_PATTERN, SESSION_ID
 
-AnySessionId = Annotated[
-    str, WithJsonSchema({"type": "string", "pattern": f"^{SESSION_ID.pattern}$"})
-]
+AnySessionId = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$"})]
 """Not checked here: an id that no session can have is not found, as on every route."""
 
 
@@ -76,7 +74,8 @@ async def _create_if_absent(
     """Create the session if it does not exist, and return whether it was created."""
     if SESSION_ID.fullmatch(session_id) is None:
         raise SessionNotFound(
-            "No session can have this id: one is 1 to 64 letters, digits, '_' and '-'.",
+            "No session can have this id: one is 1 to 64 letters, digits, '_' and '-', and "
+            "neither 'import' nor 'stream'.",
             details={"session_id": session_id},
         )
     with suppress(SessionNotFound):

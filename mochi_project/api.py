@@ -14,7 +14,7 @@ from ninja import NinjaAPI, Router
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from mochi_server import __version__
+from mochi_server.version import __version__
 
 from .http.errors import install
 from .http.json import ORJSONParser, ORJSONRenderer

@@ -26,8 +26,9 @@ import django
 from django.conf import settings
 
 from mochi_project import use_own_settings
-from mochi_server import __version__
+from mochi_project.ninja_import import import_ninja
 from mochi_server.config import MochiServerSettings, server_processes
+from mochi_server.core.aio import switch_threads_soon
 from mochi_server.core.files import raise_file_limit
 from mochi_server.core.logs import request_id
 from mochi_server.core.processes import ProcessFile
@@ -36,6 +37,7 @@ from mochi_server.mcp_server.http import PATH as MCP_PATH
 from mochi_server.mcp_server.http import McpEndpoint
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import forbid_inspection, stop_with_supervisor
+from mochi_server.version import __version__
 
 use_own_settings()
 if not hasattr(settings, "MOCHI"):
@@ -45,6 +47,7 @@ if not hasattr(settings, "MOCHI"):
         "mochi_server.Runtime, which needs no Django (docs/how-to/mount-in-another-application.md)."
     )
 django.setup(set_prefix=False)
+import_ninja()
 
 from chat.streaming import EventStreamResponse  # noqa: E402 - after the set-up
 from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402
@@ -114,6 +117,7 @@ class Lifespan:
         stop_with_supervisor()
         raise_file_limit()
         collect_garbage_seldom()
+        switch_threads_soon()
         self._handle_signals(self._start_runtime())
         await send({"type": "lifespan.startup.complete"})
         await receive()

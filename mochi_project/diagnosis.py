@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
-from mochi_server.app import DATABASE_STORAGE
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.outages import first_line
 from mochi_server.core.single_flight import CachedResult
@@ -24,6 +23,7 @@ from mochi_server.sessions.storage.base import SessionStorage
 from .checks import check_backends, check_processes
 from .databases import place_of_database
 from .runtime import InvalidBackend, ProviderHandler, StorageHandler
+from .storages import DATABASE_STORAGE
 
 _reports: WeakKeyDictionary[Runtime, CachedResult[DoctorReport]] = WeakKeyDictionary()
 

@@ -45,6 +45,7 @@ _EVERYWHERE: ErrorTypes = (
     errors.Forbidden,
     errors.OriginNotAllowed,
     errors.HostNotAllowed,
+    errors.StorageUnavailable,
     errors.InternalError,
 )
 _WITH_BODY: ErrorTypes = (
@@ -135,6 +136,11 @@ _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.McpConfigUnavailable: {"reason": "mcp.json: Permission denied"},
     errors.ResponseFormatInvalid: {"reason": "'strin' is not valid under any of the given schemas"},
     errors.ResponseFormatNotMet: {"reason": "$.people: 'many' is not of type 'integer'"},
+    errors.SpaceUsedUp: {
+        "what": "workspaces",
+        "limit_mb": 20_000,
+        "setting": "MOCHI_MAX_WORKSPACES_MB",
+    },
     errors.HostNotAllowed: {"host": "evil.example"},
     errors.WorkspaceFileRefused: {"file": "../secret", "reason": "It leads out of the folder"},
 }

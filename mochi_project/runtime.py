@@ -1,7 +1,7 @@
 """The one :class:`mochi_server.runtime.Runtime` of this process, with the backends of the settings.
 
-``MOCHI_PROVIDERS``, ``MOCHI_SESSION_STORAGES`` and ``MOCHI_APPROVALS`` name backends as ``CACHES``
-does, by alias::
+``MOCHI_PROVIDERS``, ``MOCHI_SESSION_STORAGES`` and ``MOCHI_CONFIRMATIONS`` name backends as
+``CACHES`` does, by alias::
 
     MOCHI_SESSION_STORAGES = {
         "default": {"BACKEND": "package.module.Storage", "OPTIONS": {"folder": "/data"}},
@@ -40,6 +40,9 @@ from mochi_server.server.startup import (
     sessions_problem,
 )
 from mochi_server.sessions.storage.base import SessionStorage
+
+from .signals import signals_of_settings
+from .storages import state_of
 
 T = TypeVar("T")
 
@@ -94,6 +97,11 @@ class ProviderHandler(BackendHandler[Provider]):
     setting = "MOCHI_PROVIDERS"
     base = Provider
 
+    def check(self, alias: str) -> None:
+        """Check the alias, unless a package brings it, without which the server goes on."""
+        if "PACKAGE" not in self.backends[alias]:
+            super().check(alias)
+
     def build(self, alias: str) -> Provider:
         return build_provider(alias, self.backends[alias])
 
@@ -107,11 +115,10 @@ class StorageHandler(BackendHandler[SessionStorage]):
 
 
 class ConfirmationsHandler(BackendHandler[ConfirmationStore]):
-    """``MOCHI_APPROVALS``: built as ``Backend(**OPTIONS)``."""
+    """``MOCHI_CONFIRMATIONS``: ``default`` is built as ``Backend(**OPTIONS)``, where it is set."""
 
-    setting = "MOCHI_APPROVALS"
+    setting = "MOCHI_CONFIRMATIONS"
     base = ConfirmationStore
-    required = frozenset({"default"})
 
 
 HANDLERS: tuple[type[BackendHandler[Any]], ...] = (
@@ -122,8 +129,7 @@ HANDLERS: tuple[type[BackendHandler[Any]], ...] = (
 
 OF_ONE_PROCESS = {
     "mochi_server.sessions.storage.memory.MemoryStorage",
-    "mochi_server.chat.confirmations.memory.MemoryConfirmationStore",
-    "mochi_server.chat.approvals.LocalApprovals",  # its former name
+    "mochi_server.chat.confirmations.state.StateConfirmationStore",  # without a state
 }
 """Backends that keep what one process has from the others."""
 
@@ -153,11 +159,11 @@ def _shared_backends() -> Iterator[tuple[str, str | None]]:
     aliases = [
         ("MOCHI_SESSION_STORAGES", "default"),
         ("MOCHI_SESSION_STORAGES", "agent_chats"),
-        ("MOCHI_APPROVALS", "default"),
+        ("MOCHI_CONFIRMATIONS", "default"),
     ]
     for setting, alias in aliases:
-        path = getattr(settings, setting).get(alias, {}).get("BACKEND")
-        yield f"{setting}[{alias!r}]", path
+        backend = getattr(settings, setting).get(alias, {})
+        yield f"{setting}[{alias!r}]", backend.get("BACKEND")
 
 
 _runtime: Runtime | None = None
@@ -172,7 +178,9 @@ def get_runtime() -> Runtime:
             settings.MOCHI,
             providers=ProviderHandler(),
             storages=StorageHandler(),
-            confirmations=ConfirmationsHandler()["default"],
+            state=state_of(settings.MOCHI),
+            signals=signals_of_settings(),
+            confirmations=ConfirmationsHandler().get("default"),
         )
     return _runtime
 

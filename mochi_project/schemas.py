@@ -17,7 +17,7 @@ from mochi_server.protocol.messages import (
     UnknownMessage,
     UserMessage,
 )
-from mochi_server.tools.mcp.prompts import MAX_ARGUMENTS
+from mochi_server.tools.mcp.prompt_descriptions import MAX_ARGUMENTS
 
 
 class ResponseModel(BaseModel):

@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import Field
 
-from mochi_server import __version__
 from mochi_server.errors import InvalidRequest, JSONObject, ShuttingDown, StorageError
 from mochi_server.providers.common.http import without_login
+from mochi_server.version import __version__
 
 from .openapi import documented
 from .runtime import get_runtime
@@ -124,7 +124,7 @@ async def check_live(request: HttpRequest) -> HealthState:
     response=HealthState,
     tags=["health"],
     summary="Whether turns can begin",
-    openapi_extra={"security": [], **documented(ShuttingDown, StorageError)},
+    openapi_extra={"security": [], **documented(ShuttingDown)},
 )
 async def check_ready(request: HttpRequest) -> HealthState:
     """For a load balancer: an error while the process stops or its sessions cannot be reached.

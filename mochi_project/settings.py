@@ -7,24 +7,31 @@ which would cost a thread for each open stream.
 from __future__ import annotations
 
 import secrets
+from logging.config import dictConfig
 from typing import Any
 
-from mochi_server.backends import default_confirmations, default_providers, default_storages
+from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.core.logs import logging_config
-from mochi_server.server.startup import database_package_problem
+from mochi_server.server.startup import database_package_problem, redis_package_problem
 
 from .databases import databases
+from .signals import channel_layers
+from .storages import storages_of
 
 MOCHI = load_settings()
 
 MOCHI_PROVIDERS = default_providers(MOCHI)
-MOCHI_SESSION_STORAGES = default_storages(MOCHI)
-MOCHI_APPROVALS = default_confirmations(MOCHI)
+MOCHI_SESSION_STORAGES = storages_of(MOCHI)
+MOCHI_CONFIRMATIONS: dict[str, Any] = {}
 
 DATABASES: dict[str, Any] = {}
 if MOCHI.database_url is not None and database_package_problem(MOCHI) is None:
     DATABASES = databases(MOCHI.database_url)
+
+CHANNEL_LAYERS: dict[str, Any] = {}
+if MOCHI.redis_url is not None and redis_package_problem(MOCHI) is None:
+    CHANNEL_LAYERS = channel_layers(MOCHI.redis_url)
 
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
 ALLOWED_HOSTS = ["*"]  # mochi_project.http.gate checks the Host before Django sees a request.
@@ -62,6 +69,7 @@ CORS_EXPOSE_HEADERS = [
 ]
 
 ROOT_URLCONF = "mochi_project.urls"
-DATA_UPLOAD_MAX_MEMORY_SIZE = max(MOCHI.max_body_bytes, MOCHI.max_wire_body_bytes)
+DATA_UPLOAD_MAX_MEMORY_SIZE = MOCHI.max_wire_body_bytes
 
-LOGGING = logging_config(MOCHI.log_level, MOCHI.log_format)
+LOGGING_CONFIG = None  # Django's own handlers, which import templates and views, are not used
+dictConfig(logging_config(MOCHI.log_level, MOCHI.log_format))

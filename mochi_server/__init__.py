@@ -8,12 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import errors, events
     from .app import create_app
     from .config import MochiServerSettings
+    from .protocol.turn_request import TurnRequest
     from .providers.base import Provider
     from .runtime import Runtime
     from .sessions.storage.base import SessionStorage
@@ -25,6 +26,7 @@ __all__ = [
     "Runtime",
     "SessionStorage",
     "Tool",
+    "TurnRequest",
     "__version__",
     "create_app",
     "errors",
@@ -37,6 +39,7 @@ _HOMES = {
     "Runtime": ".runtime",
     "SessionStorage": ".sessions.storage.base",
     "Tool": ".tools.base",
+    "TurnRequest": ".protocol.turn_request",
     "create_app": ".app",
 }
 _MODULES = ("errors", "events")

@@ -20,8 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import __version__
-from .app import APPLICATION, operator_commands, operator_parsers, run_operator_command
+from .app import (
+    APPLICATION,
+    operator_commands,
+    operator_parsers,
+    run_operator_command,
+    session_storages,
+)
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -30,7 +35,7 @@ from .config import (
     unknown_variables,
     variable_of,
 )
-from .config.installation import NAME, install_command
+from .config.installation import command_name, install_command
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
 from .server.startup import (
@@ -41,8 +46,8 @@ from .server.startup import (
     forbid_inspection,
     listen,
     shared_metrics,
-    start_resource_tracker,
 )
+from .version import __version__
 
 gc.freeze()
 gc.enable()
@@ -53,11 +58,8 @@ OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 COMMANDS = ("serve", "pull", "init", "mcp")
 """Commands of this module; the operator's are those of the application."""
 
-TERMINAL_COMMANDS = ("chat", "ask", "completion")
+TERMINAL_COMMANDS = ("chat", "ask", "models", "completion")
 """Commands with options of their own that talk to a server."""
-
-STARTUP_FAILURE = 3
-"""Exit code of a uvicorn server whose application refused to start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,10 +130,10 @@ def _complete_parser() -> argparse.ArgumentParser:
     """Return a parser of the whole command line, with all commands and their options."""
     from .terminal.arguments import parsers  # noqa: PLC0415 - only here
 
-    parser = argparse.ArgumentParser(prog=NAME)
+    parser = argparse.ArgumentParser(prog=command_name())
     _add_options(parser)
     commands = parser.add_subparsers()
-    known = {**parsers(), **operator_parsers(NAME)}
+    known = {**parsers(), **operator_parsers(command_name())}
     for command in sorted({*COMMANDS, *known}):
         parents = [known[command]] if command in known else []
         text = parents[0].description if parents else None  # without one it is not completed
@@ -147,7 +149,7 @@ def _operator_command(
     if problem is not None:
         return _fail(data_folder_choice(problem, *words), code=2)
     export(values)
-    run_operator_command("mochi-server", words)
+    run_operator_command(command_name(), words)
     return 0
 
 
@@ -197,24 +199,24 @@ def serve(
     forbid_inspection()
     check_start(settings)
     sock = listen(settings.host, settings.port)
-    if settings.workers > 1:
-        start_resource_tracker()
     export(values)
     announcement = Announcement(
         f"mochi-server {__version__}", settings, sock, _print, open_page=open_page
     )
-    threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
+    announcer = threading.Thread(target=announcement.run, name="announcement", daemon=True)
     # A server that was stopped in order is no failure, whoever sent the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with shared_metrics(settings):
-        return 0 if _run_uvicorn(settings, sock) else 1
+        return 0 if _run_uvicorn(settings, sock, announcer) else 1
 
 
-def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
+def _run_uvicorn(
+    settings: MochiServerSettings, sock: socket.socket, announcer: threading.Thread
+) -> bool:
     """Serve, and return whether the server started."""
     gc.disable()  # next to nothing of what is imported is garbage; a started application enables it
     import uvicorn  # noqa: PLC0415 - not for --help and pull
-    from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
+    from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
 
     from .server.http_protocol import http_protocol  # noqa: PLC0415
     from .server.socket_protocol import LimitedSocketProtocol, socket_options  # noqa: PLC0415
@@ -229,12 +231,15 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
         log_config=command_logging_config(settings.log_level, settings.log_format),
         access_log=settings.log_level == "DEBUG",
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
     if settings.workers > 1:
-        supervisor = Multiprocess(config, sockets=[sock])
-        supervisor.run()
-        return all(child.exitcode != STARTUP_FAILURE for child in supervisor.processes)
+        from .server.workers import run_workers  # noqa: PLC0415
+
+        return run_workers(config, sock, announcer.start)
+    announcer.start()
     try:
         uvicorn.Server(config).run(sockets=[sock])
     except SystemExit as ended:
@@ -255,7 +260,7 @@ def _pull(name: str | None, settings: MochiServerSettings) -> int:
 
 def _init(name: str | None, settings: MochiServerSettings) -> int:
     if name is None and "data_dir" not in settings.model_fields_set:
-        return _fail("init: name the folder, such as: mochi-server init data", code=2)
+        return _fail(f"init: name the folder, such as: {command_name()} init data", code=2)
     from .server.initialise import CannotInitialise, run_init  # noqa: PLC0415 - only here
 
     try:
@@ -279,14 +284,14 @@ def _mcp(settings: MochiServerSettings) -> int:
     except CannotStart as error:
         return _fail(str(error), code=1)
     forbid_inspection()
-    serve(settings, version=__version__)
+    serve(settings, storages=session_storages(settings), version=__version__)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mochi-server",
-        usage="mochi-server [options] [COMMAND ...]",
+        prog=command_name(),
+        usage="%(prog)s [options] [COMMAND ...]",
         description="The self-hosted conversation server.",
         epilog=_tables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -298,6 +303,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COMMAND",
         default="serve",
         help="serve (default), chat: chat in this terminal, ask: print the answer to a question, "
+        "models: list the models, "
         "completion: print a script for the shell, pull: fetch a model that needs no Ollama, "
         "init: write a data folder with examples, overwriting nothing, "
         "or mcp: serve one MCP client on standard input and output",
@@ -369,7 +375,7 @@ def _print(text: str) -> None:
 def _complain(text: str) -> None:
     for line in text.splitlines():
         # A command below a problem is there to be copied.
-        sys.stderr.write(f"{line}\n" if line.startswith("  ") else f"mochi-server: {line}\n")
+        sys.stderr.write(f"{line}\n" if line.startswith("  ") else f"{command_name()}: {line}\n")
 
 
 def _fail(text: str, *, code: int) -> int:

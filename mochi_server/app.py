@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .config import export, load_settings
+from .backends import build_storage
+from .config import MochiServerSettings, export, load_settings
+
+if TYPE_CHECKING:
+    from .sessions.storage.base import SessionStorage
+    from .state import State
 
 APPLICATION = "mochi_project.asgi:application"
 """The application as ASGI servers name it."""
-
-DATABASE_STORAGE = "sessions_app.backends.database.DatabaseStorage"
-"""The storage of sessions that needs Django."""
 
 
 class ASGIApplication(Protocol):
@@ -55,6 +57,20 @@ def create_app(**values: Any) -> ASGIApplication:  # noqa: ANN401 - checked by t
 
     _values_of_application = dict(values)
     return application
+
+
+def session_storages(settings: MochiServerSettings) -> dict[str, SessionStorage]:
+    """Return the storages of sessions that settings choose, also where they need Django."""
+    from mochi_project.storages import storages_of  # noqa: PLC0415 - the face is loaded when used
+
+    return {alias: build_storage(each) for alias, each in storages_of(settings).items()}
+
+
+def shared_state(settings: MochiServerSettings) -> State | None:
+    """Return the state in the PostgreSQL of the settings; None: each machine has its own."""
+    from mochi_project.storages import state_of  # noqa: PLC0415 - the face is loaded when used
+
+    return state_of(settings)
 
 
 def operator_commands() -> list[str]:

@@ -9,20 +9,19 @@ One table of what is there by default serves the library and its Django face, wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .app import DATABASE_STORAGE
-from .config import MochiServerSettings
-from .providers.base import Provider
-from .sessions.storage.base import SessionStorage
-from .tools.base import ToolLoader
+from .config import MochiServerSettings, SettingsError, secret_files
+from .plugins import plugins, why
 
 if TYPE_CHECKING:
-    from .chat.confirmations.store import ConfirmationStore
-    from .chat.journal.base import RunJournal
-    from .chat.journal.signals import RunSignals
+    from .providers.base import Provider
+    from .sessions.storage.base import SessionStorage
+    from .state import Signals, State
+    from .tools.base import ToolLoader
     from .tools.mcp.servers.registry import McpServers
     from .tools.mcp.transports.sandboxed import SandboxLauncher
     from .workspace.session_folders import SessionFolders
@@ -32,7 +31,7 @@ Backends = dict[str, dict[str, Any]]
 T = TypeVar("T")
 
 JSON_FILES = "mochi_server.sessions.storage.json_files.JSONFileStorage"
-"""It needs Django, and so is a part of the face."""
+"""The storage in the data folder."""
 
 
 class NotABackend(ImportError):
@@ -47,7 +46,7 @@ def default_providers(settings: MochiServerSettings) -> Backends:
     """Return all providers; in test mode only the one for tests.
 
     Those without their key are there too: a model of theirs is then a named error, and nothing
-    else shows them.
+    else shows them. Those of installed packages come last, and take no name of another.
     """
     test = _backend(
         "testmode.provider.ScriptedProvider",
@@ -57,11 +56,10 @@ def default_providers(settings: MochiServerSettings) -> Backends:
     )
     if settings.environment == "test":
         return {"test": test}
-    return {
+    own = {
         "ollama": _backend(
             "providers.ollama.OllamaProvider",
             host=settings.ollama_host,
-            connect_timeout=settings.ollama_connect_timeout_seconds,
             first_byte_timeout=settings.ollama_first_byte_timeout_seconds,
             idle_timeout=settings.ollama_idle_timeout_seconds,
             keep_alive=settings.ollama_keep_alive,
@@ -69,15 +67,11 @@ def default_providers(settings: MochiServerSettings) -> Backends:
         "local": _backend(
             "providers.builtin.provider.LocalProvider",
             models_path=settings.models_path,
-            idle_seconds=settings.local_idle_seconds,
-            threads=settings.local_threads,
         ),
         "openai": _backend(
             "providers.openai.OpenAICompatibleProvider",
             api_key=settings.openai_api_key,
             base_url=settings.openai_base_url,
-            organization=settings.openai_org_id,
-            project=settings.openai_project_id,
         ),
         "anthropic": _backend(
             "providers.anthropic.AnthropicProvider",
@@ -93,10 +87,23 @@ def default_providers(settings: MochiServerSettings) -> Backends:
         ),
         "test": test,
     }
+    brought = {
+        plugin.name: {"BACKEND": plugin.path, "PACKAGE": plugin.package}
+        for plugin in plugins("mochi_server.providers")
+    }
+    return {**own, **{alias: each for alias, each in brought.items() if alias not in own}}
 
 
-def default_storages(settings: MochiServerSettings) -> Backends:
-    """Return ``default`` for the sessions of people, ``agent_chats`` for those of agents."""
+def default_storages(settings: MochiServerSettings, *, database: str | None = None) -> Backends:
+    """Return ``default`` for the sessions of people, ``agent_chats`` for those of agents.
+
+    Args:
+        settings: The settings.
+        database: Dotted path of the storage in a database, from those who have one.
+
+    Raises:
+        SettingsError: the sessions are to be in a database, and nobody has a storage for it.
+    """
     if settings.session_storage == "memory":
         memory = _backend("sessions.storage.memory.MemoryStorage")
         return {"default": memory, "agent_chats": memory}
@@ -111,8 +118,13 @@ def default_storages(settings: MochiServerSettings) -> Backends:
             for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
         }
     if settings.session_storage == "database":
+        if database is None:
+            raise SettingsError(
+                "Sessions in a database need Django: Runtime(settings, "
+                "storages=mochi_server.app.session_storages(settings))."
+            )
         return {
-            alias: {"BACKEND": DATABASE_STORAGE, "OPTIONS": {"name": name}}
+            alias: {"BACKEND": database, "OPTIONS": {"name": name}}
             for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
         }
     return {
@@ -121,32 +133,39 @@ def default_storages(settings: MochiServerSettings) -> Backends:
     }
 
 
-def default_confirmations(settings: MochiServerSettings) -> Backends:
-    """Return ``default``, the store of confirmations that the processes of a server share."""
-    if settings.redis_url is not None:
-        redis = "chat.confirmations.redis.RedisConfirmationStore"
-        return {"default": _backend(redis, url=settings.redis_url)}
-    if settings.session_storage == "memory":
-        return {"default": _backend("chat.confirmations.memory.MemoryConfirmationStore")}
-    files = "chat.confirmations.files.FileConfirmationStore"
-    return {"default": _backend(files, folder=settings.state_path / "confirmations")}
-
-
-def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
-    """Build what the processes of a server share of their runs."""
-    from .chat.journal.files import FileRunJournal  # noqa: PLC0415 - a quicker start without
-    from .chat.journal.memory import MemoryRunJournal  # noqa: PLC0415
-    from .chat.journal.signals import FileRunSignals, RunSignals  # noqa: PLC0415
+def build_state(settings: MochiServerSettings) -> State:
+    """Build the state that the processes of one machine share; in memory where nothing is kept."""
+    from .chat.confirmations.former import FormerConfirmations  # noqa: PLC0415 - a quicker start without
+    from .state import SQLiteState  # noqa: PLC0415
 
     if settings.session_storage == "memory":
-        return MemoryRunJournal(), RunSignals()
-    if settings.redis_url is None:
-        folder = settings.state_path / "runs"
-        return FileRunJournal(folder), FileRunSignals(folder)
-    from .chat.journal.redis import RedisRunJournal  # noqa: PLC0415 - an extra
-    from .chat.journal.redis_signals import RedisRunSignals  # noqa: PLC0415
+        return SQLiteState()
+    folder = settings.state_path
+    return SQLiteState(folder, conversion=FormerConfirmations(folder / "confirmations"))
 
-    return RedisRunJournal(settings.redis_url), RedisRunSignals(settings.redis_url)
+
+def build_signals(settings: MochiServerSettings, state: State) -> Signals:
+    """Build what tells the processes that share a state of its changes."""
+    from .core.processes import are_several  # noqa: PLC0415 - a quicker start without
+    from .state import Signals, SQLiteState, StateSignals  # noqa: PLC0415
+
+    if settings.session_storage == "memory":
+        return Signals()
+    if not isinstance(state, SQLiteState):
+        return StateSignals(state)
+    return StateSignals(state, are_others=partial(are_several, settings.processes_path))
+
+
+def build_state_of_runs(settings: MochiServerSettings) -> State:
+    """Build the same for what runs say, which need not wait for the disk at each word."""
+    from .chat.journal.former import FormerRuns  # noqa: PLC0415 - a quicker start without
+    from .state import SQLiteState  # noqa: PLC0415
+
+    if settings.session_storage == "memory":
+        return SQLiteState()
+    folder = settings.state_path
+    conversion = FormerRuns(folder / "runs")
+    return SQLiteState(folder, "runs", is_durable=False, conversion=conversion)
 
 
 def import_class(backend: Mapping[str, Any], base: type[T]) -> type[T]:
@@ -178,17 +197,24 @@ def build_backend(backend: Mapping[str, Any], base: type[T], *arguments: object)
 
 
 def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
-    return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
+    """Build a provider; one without models where the ``PACKAGE`` that brings it cannot be used."""
+    from .providers.base import Provider  # noqa: PLC0415 - a quicker start of commands
+
+    try:
+        return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
+    except (Exception, SystemExit) as error:
+        if "PACKAGE" not in backend:
+            raise
+        from .providers.unusable import UnusableProvider  # noqa: PLC0415 - mostly none
+
+        problem = f"The package {backend['PACKAGE']} cannot be used: {why(error)}"
+        return UnusableProvider(alias, problem=problem)
 
 
 def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
+    from .sessions.storage.base import SessionStorage  # noqa: PLC0415 - the same
+
     return build_backend(backend, SessionStorage)  # type: ignore[type-abstract]
-
-
-def build_confirmations(backend: Mapping[str, Any]) -> ConfirmationStore:
-    from .chat.confirmations.store import ConfirmationStore  # noqa: PLC0415 - a quicker start without
-
-    return build_backend(backend, ConfirmationStore)  # type: ignore[type-abstract]
 
 
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
@@ -198,14 +224,17 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
     confinement = None
     if settings.tool_sandbox != "none":
         from .sandbox import make_sandbox  # noqa: PLC0415
+        from .tools.mcp.config.file import McpConfigFile  # noqa: PLC0415
         from .tools.process.confinement import ToolConfinement  # noqa: PLC0415
 
+        mcp_config, named = McpConfigFile(settings.mcp_config_path), secret_files()
         confinement = ToolConfinement(
-            sandbox=make_sandbox(settings.tool_sandbox), data=settings.within_data(Path())
+            sandbox=make_sandbox(settings.tool_sandbox),
+            data=settings.within_data(Path()),
+            secret_files=lambda: [*mcp_config.secret_files(), *named],
         )
     return ProcessLoader(
         workers=settings.tool_workers,
-        processes=settings.max_tool_processes,
         memory_mb=settings.tool_memory_mb,
         working_dir=settings.tool_working_path,
         variables=settings.tool_env,
@@ -222,7 +251,6 @@ def build_sandbox_launcher(
     return SandboxLauncher(
         folders,
         listing_folder=settings.state_path / "empty-workspace",
-        image=settings.sandbox_image,
     )
 
 
@@ -230,22 +258,22 @@ def build_mcp_servers(settings: MochiServerSettings, launcher: SandboxLauncher) 
     """Build what starts the MCP servers of the data folder; it starts none by itself."""
     from .tools.mcp.config.file import McpConfigFile  # noqa: PLC0415
     from .tools.mcp.oauth.authorizations import McpAuthorizations  # noqa: PLC0415 - a quicker start
+    from .tools.mcp.servers.opening import TransportOpener  # noqa: PLC0415
     from .tools.mcp.servers.registry import McpServers  # noqa: PLC0415
     from .tools.mcp.transports.sandboxed import workspace_server  # noqa: PLC0415
 
-    allowed = settings.mcp_allowed_commands
     is_kept = settings.session_storage != "memory"
     return McpServers(
-        McpConfigFile(settings.mcp_config_path, allowed_commands=allowed),
-        idle_seconds=settings.mcp_idle_seconds,
-        variables=settings.tool_env,
-        working_dir=settings.tool_working_path,
-        allowed_commands=allowed,
+        McpConfigFile(settings.mcp_config_path, allowed_commands=settings.mcp_allowed_commands),
         cache_folder=settings.state_path / "mcp" if is_kept else None,
         approved_path=settings.approved_tools_path if is_kept else None,
-        authorizations=McpAuthorizations(
-            settings.state_path, redirect_url=settings.mcp_callback_url
-        ),
         builtin=[workspace_server(settings.sandbox)] if settings.workspace_enabled else [],
-        launcher=launcher,
+        opener=TransportOpener(
+            variables=settings.tool_env,
+            working_dir=settings.tool_working_path,
+            authorizations=McpAuthorizations(
+                settings.state_path, redirect_url=settings.mcp_callback_url
+            ),
+            launcher=launcher,
+        ),
     )

@@ -6,11 +6,16 @@ answers; nothing in the library reads it.
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import ClassVar
 
 from pydantic import JsonValue
 
 JSONObject = dict[str, JsonValue]
+
+OUTAGE_RETRY_SECONDS = 3
+"""When it makes sense to try again where a storage is away."""
 
 
 class MochiError(Exception):
@@ -117,9 +122,60 @@ class SessionUnreadable(MochiError, code="SESSION_UNREADABLE", status=500):
 
 
 class StorageError(MochiError, code="STORAGE_ERROR", status=507):
-    """The data folder refused a read or a write (full, read-only, …)."""
+    """A storage is there, and refused a read or a write: it is full or read-only."""
 
     template = "Session {session_id!r} cannot be stored: {reason}"
+
+    @classmethod
+    def because(
+        cls, error: Exception, message: str | None = None, **fields: JsonValue
+    ) -> StorageError:
+        """Return the error for one of a disk, a database or Redis."""
+        kind = cls if _refuses(error) else StorageUnavailable
+        return kind(message or kind.template.format(**fields), details=fields)
+
+
+_AWAY_ERRNOS = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN}
+    | {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET}
+    | {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EBUSY}
+)
+"""What a disk or a share says that may answer again: it is away, or the machine is busy."""
+
+_REFUSALS = re.compile(
+    r"maxmemory|read.?only|MISCONF|NOPERM|disk is full|no space left|is full|could not extend"
+    r"|permission denied|unable to open database file",
+    re.IGNORECASE,
+)
+"""In messages of databases and Redis that answer, and refuse a write."""
+
+
+def _refuses(error: Exception) -> bool:
+    """Return whether a storage answers, and refuses what was wanted until somebody changes that."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno not in _AWAY_ERRNOS
+    return _REFUSALS.search(str(error)) is not None
+
+
+class StorageUnavailable(StorageError, code="STORAGE_UNAVAILABLE", status=503):
+    """A storage does not answer now: its disk, its database or its Redis is away."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        details: JSONObject | None = None,
+        **fields: JsonValue,
+    ) -> None:
+        """Say when it may answer again."""
+        retry_after = OUTAGE_RETRY_SECONDS if self.status == StorageUnavailable.status else None
+        super().__init__(message, details=details, retry_after=retry_after, **fields)
+
+
+class SpaceUsedUp(StorageError, code="SPACE_USED_UP", status=413):
+    """There is as much of something as there may be."""
+
+    template = "There is no room for this: {what} may have {limit_mb:,g} MB ({setting})."
 
 
 class EmptyHistory(MochiError, code="EMPTY_HISTORY", status=400):
@@ -167,7 +223,10 @@ class ImagesNotSupported(MochiError, code="IMAGES_NOT_SUPPORTED", status=400):
 class ToolsNotSupported(MochiError, code="TOOLS_NOT_SUPPORTED", status=400):
     """The session offers tools, and its model cannot call any."""
 
-    template = "Model {model!r} cannot call tools. Choose another model, or take the tools away."
+    template = (
+        "Model {model!r} cannot call tools. Choose another model, take the tools away, or let the "
+        'system prompt describe them: "tool_mode": "prompted" in tool_settings or in a preset.'
+    )
 
 
 class EmbeddingsNotSupported(MochiError, code="EMBEDDINGS_NOT_SUPPORTED", status=400):
@@ -221,10 +280,27 @@ class ConfirmationNotFound(MochiError, code="CONFIRMATION_NOT_FOUND", status=404
     template = "No confirmation {confirmation_id!r} is pending in session {session_id!r}."
 
 
-class ConfirmationUnavailable(MochiError, code="CONFIRMATION_UNAVAILABLE", status=503):
+class ConfirmationUnavailable(StorageUnavailable, code="CONFIRMATION_UNAVAILABLE"):
     """Questions cannot be stored or decided now; in a turn the call is denied."""
 
     template = "Confirmations cannot be kept now: {reason}"
+
+    @classmethod
+    def because(
+        cls, error: Exception, message: str | None = None, **fields: JsonValue
+    ) -> StorageError:
+        kind = ConfirmationNotStored if _refuses(error) else ConfirmationUnavailable
+        return kind(message or kind.template.format(**fields), details=fields)
+
+
+class ConfirmationNotStored(ConfirmationUnavailable, code="CONFIRMATION_NOT_STORED", status=507):
+    """Questions cannot be stored: the disk, or the database, is full or read-only."""
+
+
+class PoliciesInvalid(ConfirmationUnavailable, code="POLICIES_INVALID", status=500):
+    """The rules that are there cannot be understood; they were left as they are."""
+
+    template = "Rules cannot be changed: {reason}"
 
 
 class PolicyNotFound(MochiError, code="POLICY_NOT_FOUND", status=404):
@@ -312,6 +388,12 @@ class PromptNotFound(MochiError, code="PROMPT_NOT_FOUND", status=404):
     """No system prompt has this name."""
 
     template = "System prompt {filename!r} not found."
+
+
+class PromptInvalid(MochiError, code="PROMPT_INVALID", status=422):
+    """The system prompt is there, but cannot be used."""
+
+    template = "System prompt {filename!r} cannot be used: {reason}"
 
 
 class PromptExists(MochiError, code="PROMPT_EXISTS", status=409):
@@ -423,7 +505,7 @@ class CannotImport(MochiError, code="CANNOT_IMPORT", status=400):
 
 
 class PayloadTooLarge(MochiError, code="PAYLOAD_TOO_LARGE", status=413):
-    """The body is larger than MOCHI_MAX_BODY_MB, or MOCHI_MAX_WIRE_BODY_MB."""
+    """The body is larger than MOCHI_MAX_BODY_MB allows."""
 
     template = "The request body is larger than {limit_mb:g} MB."
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,14 +18,14 @@ from .agents.execution import AgentExecutionService
 from .agents.folder import RELOAD_STAMP as AGENTS_STAMP
 from .agents.models import AgentModels
 from .backends import (
-    build_confirmations,
     build_mcp_servers,
     build_provider,
-    build_runs,
     build_sandbox_launcher,
+    build_signals,
+    build_state,
+    build_state_of_runs,
     build_storage,
     build_tool_loader,
-    default_confirmations,
     default_providers,
     default_storages,
 )
@@ -33,12 +33,15 @@ from .chat import ChatService, Conversations, RequestLimits, RunRegistry, Status
 from .chat.completions import CompletionService
 from .chat.confirmations.feed import ConfirmationFeed
 from .chat.confirmations.inbox import ConfirmationInbox
+from .chat.confirmations.state import StateConfirmationStore
 from .chat.confirmations.store import ConfirmationStore
+from .chat.control import RunControl
+from .chat.journal.journal import RunJournal
 from .chat.policies.places import MemoryPolicies, PolicyPlaces
 from .chat.policies.rules import PolicyFile
+from .chat.recovery import RunRecovery
 from .chat.responses import ResponseService
-from .chat.runs.control import RunControl
-from .chat.runs.recovery import RunRecovery
+from .chat.runs.requests import RunRequests
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -49,10 +52,14 @@ from .config import (
 from .config.installation import install_command
 from .core.aio import BackgroundTasks
 from .core.audit import AuditLog
+from .core.space import SpaceLimit
 from .errors import ShuttingDown, StorageError
+from .plugins import plugins
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
+from .services.compaction.service import CompactionService
+from .services.compaction.writer import CompactionWriter
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.models.presets import PresetService
 from .services.models.pulls import ModelPulls
@@ -69,6 +76,7 @@ from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
 from .sessions.storage.memory import MemoryStorage
+from .state import Signals, State
 from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
@@ -89,6 +97,12 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
+
+
+async def _redis_answers(url: str) -> bool:
+    from .core.redis import is_writable  # noqa: PLC0415 - an extra
+
+    return await is_writable(url)
 
 
 def _settings_of(
@@ -121,8 +135,9 @@ class Runtime:
         *,
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
+        state: State | None = None,
+        signals: Signals | None = None,
         confirmations: ConfirmationStore | None = None,
-        approvals: ConfirmationStore | None = None,
         tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
         """Build all parts.
@@ -132,8 +147,10 @@ class Runtime:
                 the environment and ``.env``, except with a ``MochiServerSettings``.
             providers: Providers by alias, instead of those of the settings.
             storages: ``default`` and ``agent_chats``, instead of those of the settings.
-            confirmations: Store of confirmations, instead of that of the settings.
-            approvals: The former name of ``confirmations``.
+            state: What processes share, instead of the data folder, or of nothing with sessions in
+                memory.
+            signals: What tells processes of changes, instead of looks at the state.
+            confirmations: Store of confirmations, instead of one in the state.
             tools: Functions of the caller that sessions can use beside the tools of the folder;
                 of two with one name the function wins. They run in threads of this process.
 
@@ -168,10 +185,18 @@ class Runtime:
             settings.workspace_path,
             self.sessions,
             retention_days=settings.workspace_retention_days,
+            limit_mb=settings.max_workspaces_mb,
         )
         self.agent_sessions = SessionManager(self.storages["agent_chats"])
         self.temporary_sessions = SessionManager(MemoryStorage())
         self.search = SessionSearch(self.sessions.catalogue)
+        self._add_models(tools)
+        self._add_runs(state, signals, confirmations)
+        self._add_chat()
+
+    def _add_models(self, tools: Sequence[Callable[..., Any]]) -> None:
+        """Build models and what they have: windows, tools, agents, summaries, attachments."""
+        settings = self.settings
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
             beyond_modelfile=settings.context_window_beyond_modelfile,
@@ -187,41 +212,33 @@ class Runtime:
             self.providers,
             {
                 "preset": self.presets,
-                "agent": AgentModels(self.agents, max_rounds=settings.max_agent_rounds),
+                "agent": AgentModels(self.agents, max_rounds=settings.max_tool_rounds),
             },
         )
         self.pulls = ModelPulls(self.providers)
-        self.summaries = self._summarization()
-        self.attachments = (
-            MemoryAttachmentStore()
-            if settings.session_storage == "memory"
-            else AttachmentStore(settings.attachments_path)
-        )
+        self.summaries, self.compaction = self._summarization()
+        self.attachments = self._attachment_store()
         self.attachment_reader = AttachmentReader(
-            max_bytes=settings.max_attachment_bytes, strip_images=settings.strip_images
+            max_bytes=settings.max_body_bytes, strip_images=settings.strip_images
         )
-        conversations = Conversations(
-            providers=self.providers,
-            windows=self.context_window,
-            limits=RequestLimits(
-                max_output_tokens=settings.max_output_tokens,
-                max_history_tokens=settings.max_history_tokens,
-                max_history_messages=settings.max_history_messages,
-                max_reply_mb=settings.max_reply_mb,
-            ),
-            attachments=self.attachments,
-            preempt=self.summaries.preempt,
-        )
+
+    def _add_runs(
+        self,
+        state: State | None,
+        signals: Signals | None,
+        confirmations: ConfirmationStore | None,
+    ) -> None:
+        """Build runs and confirmations, and what looks after sessions, models and servers."""
+        settings = self.settings
         self.background = BackgroundTasks()
         self._cleaners = BackgroundTasks()  # delete what is unused, until the runtime is closed
-        confirmations = (
-            confirmations
-            or approvals
-            or build_confirmations(default_confirmations(settings)["default"])
+        self.state = state or build_state(settings)
+        self.signals = signals or build_signals(settings, self.state)
+        self.confirmations = confirmations or StateConfirmationStore(
+            self.state, signals=self.signals
         )
-        self.confirmations = confirmations
-        self.runs = self._run_registry()
-        self.sessions.settle_run = self.agent_sessions.settle_run = self.runs.settle
+        self._state_of_runs = state or build_state_of_runs(settings)
+        self.runs = self._run_registry(self._state_of_runs)
         self.mcp_feed = McpFeed(self.mcp)
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.mcp_resources = McpResources(
@@ -230,22 +247,26 @@ class Runtime:
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
         self._follow_deletions()
         self.tool_execution = ToolExecutionService(
-            result_characters=settings.tool_result_characters,
-            max_calls_per_reply=settings.max_calls_per_reply,
             in_order=settings.environment == "test",
             attachments=self.attachments,
         )
-        self.confirmation_feed = ConfirmationFeed(confirmations)
+        self.confirmation_feed = ConfirmationFeed(self.confirmations)
         self.provider_checks = ProviderChecks(
             self.providers,
             tasks=self.background,
-            redis=None if settings.redis_url is None else self.confirmations.check,
+            redis=None
+            if settings.redis_url is None
+            else partial(_redis_answers, settings.redis_url),
         )
+
+    def _add_chat(self) -> None:
+        """Build what opens turns, and what clients do with them."""
+        conversations = self._conversations()
         agents = AgentSource(self.agents, self._agent_runner(conversations))
         policies = PolicyPlaces(
             MemoryPolicies()
-            if settings.session_storage == "memory"
-            else PolicyFile(settings.policies_path),
+            if self.settings.session_storage == "memory"
+            else PolicyFile(self.settings.policies_path),
             self.sessions,
         )
         self.inbox = ConfirmationInbox(
@@ -256,43 +277,14 @@ class Runtime:
             resume=self._resume,
             audit=self.audit,
         )
-        self.chat = ChatService(
-            sessions=self.sessions,
-            conversations=conversations,
-            runs=self.runs,
-            tools=self.tools,
-            execution=self.tool_execution,
-            inbox=self.inbox,
-            agents=agents,
-            summaries=self.summaries,
-            attachments=self.attachments,
-            models=self.models,
-            max_tool_rounds=settings.max_tool_rounds,
-            confirmation_timeout=(
-                settings.tool_confirmation_timeout_seconds
-                if confirmations.timeout is None
-                else confirmations.timeout
-            ),
-        )
+        self.chat = self._chat_service(conversations, agents)
         self.run_control = RunControl(
             chat=self.chat,
             runs=self.runs,
             sessions=self.sessions,
             confirmations=self.confirmations,
         )
-        self.completions = CompletionService(
-            chat=self.chat,
-            temporary=replace(
-                self.chat,
-                sessions=self.temporary_sessions,
-                inbox=replace(
-                    self.inbox, policies=replace(policies, sessions=self.temporary_sessions)
-                ),
-                is_temporary=True,
-            ),
-            run_control=self.run_control,
-            keeps_all=settings.keep_wire_sessions,
-        )
+        self.completions = self._completion_service(policies)
         self.responses = ResponseService(
             completions=self.completions, sessions=self.sessions, attachments=self.attachments
         )
@@ -306,6 +298,50 @@ class Runtime:
             agents=agents,
         )
 
+    def _conversations(self) -> Conversations:
+        settings = self.settings
+        return Conversations(
+            providers=self.providers,
+            windows=self.context_window,
+            limits=RequestLimits(
+                max_output_tokens=settings.max_output_tokens,
+                max_history_tokens=settings.max_history_tokens,
+                max_history_messages=settings.max_history_messages,
+                max_reply_mb=settings.max_body_mb,
+            ),
+            attachments=self.attachments,
+            text_calls=settings.text_calls,
+            compaction=self.compaction,
+            preempt=self.summaries.preempt,
+        )
+
+    def _chat_service(self, conversations: Conversations, agents: AgentSource) -> ChatService:
+        settings = self.settings
+        return ChatService(
+            sessions=self.sessions,
+            conversations=conversations,
+            runs=self.runs,
+            tools=self.tools,
+            execution=self.tool_execution,
+            inbox=self.inbox,
+            agents=agents,
+            summaries=self.summaries,
+            attachments=self.attachments,
+            models=self.models,
+            max_tool_rounds=settings.max_tool_rounds,
+            confirmation_timeout=settings.tool_confirmation_timeout_seconds,
+        )
+
+    def _completion_service(self, policies: PolicyPlaces) -> CompletionService:
+        sessions = self.temporary_sessions
+        inbox = replace(self.inbox, policies=replace(policies, sessions=sessions))
+        return CompletionService(
+            chat=self.chat,
+            temporary=replace(self.chat, sessions=sessions, inbox=inbox, is_temporary=True),
+            run_control=self.run_control,
+            keeps_all=self.settings.keep_wire_sessions,
+        )
+
     @cached_property
     def audit(self) -> AuditLog:
         """Who has decided and changed what."""
@@ -316,6 +352,26 @@ class Runtime:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _attachment_store(self) -> AttachmentStore:
+        """Return the store, which has one limit with the sessions."""
+        settings = self.settings
+        store = (
+            MemoryAttachmentStore()
+            if settings.session_storage == "memory"
+            else AttachmentStore(settings.attachments_path)
+        )
+        self.sessions.space = store.space = SpaceLimit(
+            "sessions and attachments of one owner",
+            settings.max_owner_mb,
+            "MOCHI_MAX_OWNER_MB",
+            self._size_of_owner,
+        )
+        return store
+
+    async def _size_of_owner(self, owner: str) -> int:
+        ids = await self.sessions.ids_of(owner or None)
+        return await self.sessions.total_size(ids) + await self.attachments.total_size(ids)
 
     def _follow_deletions(self) -> None:
         for manager in (self.sessions, self.temporary_sessions):
@@ -338,33 +394,38 @@ class Runtime:
 
     def _catalogue(self, functions: Sequence[Callable[..., Any]]) -> ToolCatalogue:
         settings = self.settings
+        timeout = settings.tool_timeout_seconds
         sources: list[ToolSource] = [
             DirectorySource(
                 settings.tools_path,
                 loader=self.tool_loader,
                 stamp=settings.state_path / TOOLS_STAMP,
-                default_timeout=settings.tool_timeout_seconds,
+                default_timeout=timeout,
             ),
-            McpSource(self.mcp, default_timeout=settings.tool_timeout_seconds),
+            McpSource(self.mcp, default_timeout=timeout),
         ]
         if functions:
             from .tools.functions.registered import RegisteredSource  # noqa: PLC0415 - a server has none
 
-            timeout = settings.tool_timeout_seconds
             sources.insert(0, RegisteredSource(functions, default_timeout=timeout))
+        if installed := plugins("mochi_server.tools"):
+            from .tools.functions.installed import InstalledSource  # noqa: PLC0415 - mostly none
+
+            sources.append(InstalledSource(installed, default_timeout=timeout))
         return ToolCatalogue(sources)
 
-    def _run_registry(self) -> RunRegistry:
-        journal, signals = build_runs(self.settings)
-        return RunRegistry(
+    def _run_registry(self, state: State) -> RunRegistry:
+        journal = RunJournal(state)
+        registry = RunRegistry(
             journal,
             RunRecovery(journal, self.sessions, self.agent_sessions, self.confirmations),
-            signals,
-            retention_seconds=self.settings.run_retention_seconds,
+            RunRequests(self.state, self.signals),
             max_runs=self.settings.max_runs,
             max_queued=self.settings.max_queued_runs,
             share=self.settings.max_caller_share,
         )
+        self.sessions.settle_run = self.agent_sessions.settle_run = registry.settle
+        return registry
 
     def attachment_sweeper(self) -> AttachmentSweeper:
         """Return what deletes files that no message has any more."""
@@ -382,14 +443,17 @@ class Runtime:
     def _resume(self, run_id: str) -> None:
         self.run_control.resume(run_id)
 
-    def _summarization(self) -> SummarizationService:
+    def _summarization(self) -> tuple[SummarizationService, CompactionService]:
         settings = self.settings
         alone = settings.session_storage == "memory"
         shared = None if alone else settings.state_path / "summaries"
         models = SummaryModelManager(self.providers, self.models)
         last_read = LastReadConversations(shared if settings.summarization_enabled else None)
-        return SummarizationService(
-            sessions=self.sessions,
+        scheduler = SummaryScheduler(
+            sessions=None if alone else settings.sessions_state_path / "summaries",
+            memories=shared,
+        )
+        summaries = SummarizationService(
             writer=SummaryWriter(
                 sessions=self.sessions,
                 providers=self.providers,
@@ -398,22 +462,27 @@ class Runtime:
                 last_read=last_read,
                 most_tokens=settings.max_history_tokens,
             ),
-            providers=self.providers,
-            models=models,
-            scheduler=SummaryScheduler(
-                sessions=None if alone else settings.sessions_state_path / "summaries",
-                memories=shared,
-            ),
-            last_read=last_read,
-            windows=self.context_window,
+            scheduler=scheduler,
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
+        compaction = CompactionService(
+            writer=CompactionWriter(
+                providers=self.providers, windows=self.context_window, last_read=last_read
+            ),
+            providers=self.providers,
+            models=models,
+            scheduler=scheduler,
+            interval=settings.summarization_interval_seconds,
+            enabled=settings.compaction,
+            most_tokens=settings.max_history_tokens,
+        )
+        return summaries, compaction
 
     def _agent_runner(self, conversations: Conversations) -> AgentExecutionService:
         settings = self.settings
         return AgentExecutionService(
-            max_rounds=settings.max_agent_rounds,
+            max_rounds=settings.max_tool_rounds,
             sessions=self.agent_sessions,
             conversations=conversations,
             execution=self.tool_execution,
@@ -497,6 +566,7 @@ class Runtime:
         self.mcp_feed.close()
         self.pulls.stop()
         self.summaries.stop()
+        self.compaction.stop()
 
     async def check_ready(self) -> None:
         """Make sure that turns can begin.
@@ -511,11 +581,13 @@ class Runtime:
 
     async def aclose(self) -> None:
         """End turns, which keep what they have, finish background work and close all parts."""
-        closers = [storage.aclose for storage in self.storages.values()]
+        closers = [self.state.aclose, self._state_of_runs.aclose]
+        closers += [storage.aclose for storage in self.storages.values()]
         managers = [self.sessions, self.agent_sessions, self.temporary_sessions]
         closers += [manager.catalogue.aclose for manager in managers]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
-        closers += [self.agents.aclose, self.tools.aclose, self.confirmations.aclose]
+        closers += [self.agents.aclose, self.tools.aclose]
+        closers += [self.signals.aclose, self.confirmations.aclose]
         if self.metrics is not None:
             self.metrics.stop()
         if self._tracing is not None:
@@ -527,6 +599,7 @@ class Runtime:
             self._cleaners.cancel()
             await self.run_control.wait_closed(self.settings.shutdown_seconds)
             await self.summaries.aclose()
+            await self.compaction.aclose()
             await self.pulls.aclose()
             await self._cleaners.drain(DRAIN_SECONDS)
             await self.background.drain(DRAIN_SECONDS)

@@ -23,8 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-import pytest
-
 from .config import (
     MochiServerSettings,
     environment_without_settings,
@@ -177,14 +175,19 @@ def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="session")
-def mochi_test_settings() -> dict[str, Any]:
-    """Return the settings of the server; a suite overrides this fixture."""
-    return {}
+try:
+    import pytest
+except ImportError:  # ``running_server`` needs no pytest
+    pass
+else:
 
+    @pytest.fixture(scope="session")
+    def mochi_test_settings() -> dict[str, Any]:
+        """Return the settings of the server; a suite overrides this fixture."""
+        return {}
 
-@pytest.fixture(scope="session")
-def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
-    """Run one server in test mode for all tests."""
-    with running_server(**mochi_test_settings) as server:
-        yield server
+    @pytest.fixture(scope="session")
+    def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
+        """Run one server in test mode for all tests."""
+        with running_server(**mochi_test_settings) as server:
+            yield server

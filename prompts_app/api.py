@@ -11,13 +11,14 @@ from pydantic import Json
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import PromptArguments
-from mochi_server.chat.confirmations.display import shown_text
 from mochi_server.core.audit import add_details
+from mochi_server.core.shown_text import shown_text
 from mochi_server.errors import (
     InvalidRequest,
     McpServerFailed,
     PromptArgumentsInvalid,
     PromptExists,
+    PromptInvalid,
     PromptNotFound,
     StorageError,
 )
@@ -73,7 +74,7 @@ async def list_prompts(
     """
     runtime = get_runtime()
     if source == "files":
-        return PromptList.model_validate({"prompts": await runtime.prompts.list()})
+        return PromptList.model_validate(await runtime.prompts.list(), from_attributes=True)
     prompts = [_described(each) for each in await runtime.mcp_prompts.list()]
     return McpPromptList.model_validate({"prompts": prompts})
 
@@ -83,7 +84,8 @@ async def list_prompts(
     response=Prompt | McpPromptDetail,
     summary="Read a prompt file, or a prompt of an MCP server",
     openapi_extra=documented(
-        PromptNotFound, PromptArgumentsInvalid, InvalidRequest, McpServerFailed, StorageError
+        *(PromptNotFound, PromptInvalid, PromptArgumentsInvalid, InvalidRequest),
+        *(McpServerFailed, StorageError),
     ),
 )
 async def read_prompt(

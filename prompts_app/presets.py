@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Router
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
@@ -14,7 +14,7 @@ from mochi_project.schemas import ResponseModel, SessionModel
 from mochi_server.errors import PresetInvalid, PresetNotFound, StorageError
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.services.models.preset_file import Preset
-from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.sessions.types import TextCallMode, ToolExecutionPolicy, ToolMode
 
 router = Router()
 
@@ -54,6 +54,14 @@ class PresetDetail(ResponseModel):
     tools: list[str] = Field(examples=[["get_current_time"]])
     agents: list[str] = Field(description="Agents that the model may call.", examples=[[]])
     policy: ToolExecutionPolicy = Field(examples=["confirm_destructive"])
+    think: StrictBool | Literal["low", "medium", "high", "max"] | None = Field(
+        description="Null: as if a request named the model itself.", examples=[None]
+    )
+    text_calls: TextCallMode | None = Field(
+        description="Null: as the server does.", examples=[None]
+    )
+    compaction: bool | None = Field(description="Null: as the server does.", examples=[None])
+    tool_mode: ToolMode | None = Field(description="Null: `native`.", examples=["prompted"])
     system_prompt: str = Field(examples=["Answer in one sentence."])
     warnings: list[str] = Field(
         default=[], description="Only after `PUT`: names in `tools` that nothing has, if any."

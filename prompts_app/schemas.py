@@ -43,10 +43,20 @@ class PromptLine(ResponseModel):
     word_count: int = Field(examples=[7])
 
 
+class UnusablePrompt(ResponseModel):
+    """A prompt file that cannot be used."""
+
+    filename: FileName
+    reason: str = Field(examples=["it is not UTF-8 text, but UTF-16; save it as UTF-8"])
+
+
 class PromptList(ResponseModel):
     """Every prompt file, by name."""
 
     prompts: list[PromptLine]
+    problems: list[UnusablePrompt] = Field(
+        description="Files that cannot be used, such as those that are not UTF-8 text."
+    )
 
 
 class Prompt(ResponseModel):

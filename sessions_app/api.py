@@ -23,10 +23,12 @@ from mochi_server.errors import (
     MessageNotFound,
     MochiError,
     PromptArgumentsInvalid,
+    PromptInvalid,
     PromptNotFound,
     SessionBusy,
     SessionNotFound,
     SessionUnreadable,
+    SpaceUsedUp,
     StorageError,
     SummaryModelRequired,
 )
@@ -35,25 +37,28 @@ from mochi_server.sessions import fork
 from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import ConversationSummary
+from mochi_server.sessions.types import ConversationSummary, SessionMetadata
 
+from .answers import (
+    EncodedSessionList,
+    HistorySummaryShown,
+    MessageList,
+    SessionDetail,
+    SessionHead,
+    SessionStatus,
+    SummaryShown,
+    SummaryWritten,
+)
 from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
     MAX_TAGS,
-    EncodedSessionList,
     ForkRequest,
     MessageEdit,
     MessageIndex,
-    MessageList,
     SessionCreate,
-    SessionDetail,
-    SessionHead,
     SessionPatch,
-    SessionStatus,
     SummaryRequest,
-    SummaryShown,
-    SummaryWritten,
     SystemPromptSet,
 )
 
@@ -61,19 +66,21 @@ router = Router()
 
 READ_ERRORS = (SessionNotFound, SessionUnreadable, StorageError)
 WRITE_ERRORS = (*READ_ERRORS, SessionBusy)
-PROMPT_ERRORS = (PromptNotFound, PromptArgumentsInvalid, McpServerFailed)
+PROMPT_ERRORS = (PromptNotFound, PromptInvalid, PromptArgumentsInvalid, McpServerFailed)
 
-_HEAD = SessionHead.model_fields.keys() - {"warnings", "options"}
+_HEAD = SessionHead.model_fields.keys() & SessionMetadata.model_fields.keys()
 
 
 def head_of(session: ChatSession) -> dict[str, Any]:
     """Return the metadata and labels of a session, as ``SessionHead`` has them."""
     # With all keys of the settings: the routes send only keys that are set.
     metadata = session.metadata
-    head = {**metadata.model_dump(include=set(_HEAD)), **metadata.labels}
-    if options := metadata.options.as_stored():
-        head["options"] = options
-    return head
+    optional = {"options": metadata.options.as_stored() or None, "compaction": metadata.compaction}
+    return {
+        **metadata.model_dump(include=set(_HEAD)),
+        **metadata.labels,
+        **{key: value for key, value in optional.items() if value is not None},
+    }
 
 
 async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def summary_of(summary: ConversationSummary | None) -> dict[str, Any]:
     return {
         "summary": summary.summary,
         "topics": summary.topics,
-        "model_used": (summary.model_extra or {}).get("model"),
+        "model_used": summary.optional("model"),
     }
 
 
@@ -144,7 +151,9 @@ async def list_sessions(
     response={201: SessionHead},
     exclude_unset=True,
     summary="Create a session",
-    openapi_extra=documented(*NAME_ERRORS, *PROVIDER_ERRORS, *PROMPT_ERRORS, StorageError),
+    openapi_extra=documented(
+        *NAME_ERRORS, *PROVIDER_ERRORS, *PROMPT_ERRORS, SpaceUsedUp, StorageError
+    ),
 )
 async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[str, Any]:
     """The model must exist. Tools and agents need not: they may appear later."""
@@ -155,6 +164,10 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     setup = await runtime.models.resolve(payload.model)
     setup.with_calls(tools, agents).require_right_to_tools()
     source = payload.system_prompt_source_file
+
+    def prepare(session: ChatSession) -> None:
+        session.metadata.compaction = payload.compaction
+
     session = await runtime.sessions.create(
         payload.model,
         system_prompt=await prompt_text(
@@ -165,6 +178,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
         agent_settings=agents,
         labels=payload.labels(),
         options=payload.options,
+        prepare=prepare,
     )
     return await head_with_warnings(session)
 
@@ -259,7 +273,7 @@ def _setup_of(session: ChatSession, setups: Mapping[str, ModelSetup]) -> ModelSe
     response={201: SessionHead},
     exclude_unset=True,
     summary="Begin another session with the messages of this one",
-    openapi_extra=documented(MessageNotFound, *READ_ERRORS),
+    openapi_extra=documented(MessageNotFound, SpaceUsedUp, *READ_ERRORS),
 )
 async def fork_session(
     request: HttpRequest, session_id: SessionId, payload: ForkRequest | None = None
@@ -291,13 +305,16 @@ async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageL
 @router.put(
     "/{session_id}/messages/{message_index}",
     response=SessionDetail,
-    summary="Edit a user message and drop what follows it",
+    summary="Edit a user message and remove what follows it",
     openapi_extra=documented(InvalidMessageIndex, AttachmentNotFound, *WRITE_ERRORS),
 )
 async def edit_message(
     request: HttpRequest, session_id: SessionId, message_index: MessageIndex, payload: MessageEdit
 ) -> SessionDetail:
-    """The index counts the system message. A chat request without `message` then answers anew."""
+    """The index counts the system message. A chat request without `message` then answers anew.
+
+    What was there before is a variant until that answer is complete.
+    """
     async with get_runtime().sessions.edit(session_id, exclusive=True) as session:
         session.edit_user_message(message_index, payload.content, payload.attachments)
     return detail_of(session)
@@ -360,6 +377,22 @@ async def summarize_session(
     """
     model = payload.model if payload is not None else None
     return summary_of(await get_runtime().summaries.summarize(session_id, model))
+
+
+@router.post(
+    "/{session_id}/compact",
+    response=HistorySummaryShown,
+    summary="Compact the history of a session now",
+    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *MODEL_ERRORS),
+)
+async def compact_session(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
+    """Summarise all but the last turn; requests have the summary in its place from now on.
+
+    The session keeps its messages. What is new is added to the last such summary.
+    """
+    runtime = get_runtime()
+    summary = await runtime.compaction.compact(runtime.sessions, session_id)
+    return summary.model_dump(include={*HistorySummaryShown.model_fields})
 
 
 @router.get(

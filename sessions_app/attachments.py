@@ -12,7 +12,7 @@ from ninja import Path, Router, Status
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mochi_project.http.errors import invalid_request
-from mochi_project.openapi import documented
+from mochi_project.openapi import documented, reference
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
 from mochi_server.core.aio import in_thread
@@ -24,6 +24,7 @@ from mochi_server.errors import (
     JSONObject,
     SessionNotFound,
     SessionUnreadable,
+    SpaceUsedUp,
     StorageError,
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, list_attachments
@@ -93,14 +94,8 @@ class AttachmentsShown(ResponseModel):
 BODY: JSONObject = {
     "required": True,
     "content": {
-        "application/json": {"schema": FileUpload.model_json_schema()},
-        FORM: {
-            "schema": {
-                "type": "object",
-                "required": [FILE],
-                "properties": {FILE: {"type": "string", "format": "binary"}},
-            }
-        },
+        # Not the form as well: https://github.com/openapi-generators/openapi-python-client/issues/1451
+        "application/json": {"schema": reference(FileUpload.__name__)}
     },
 }
 
@@ -110,12 +105,15 @@ BODY: JSONObject = {
     response={201: AttachmentShown},
     summary="Upload a file for a message",
     openapi_extra={
-        **documented(SessionNotFound, AttachmentTooLarge, AttachmentUnsupported, StorageError),
+        **documented(
+            *(SessionNotFound, AttachmentTooLarge, AttachmentUnsupported),
+            *(SpaceUsedUp, StorageError),
+        ),
         "requestBody": BODY,
     },
 )
 async def upload_attachment(request: HttpRequest, session_id: SessionId) -> Status[dict[str, Any]]:
-    """As JSON with base64, or as the field `file` of a form.
+    """As JSON with base64, or as the field `file` of a form (`multipart/form-data`).
 
     A message names it in its `attachments`, by its id; the answer is the object to put there.
     """

@@ -14,7 +14,6 @@ from mochi_server.protocol.options import NO_OPTIONS
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.types import (
-    CONFIRMATION_TIMEOUT,
     TOOL_POLICIES,
     AgentSettings,
     ContextWindowConfig,
@@ -33,6 +32,10 @@ from .schemas import (
 
 KNOWN = [policy.value for policy in ToolExecutionPolicy]
 NOT_A_POLICY = f"Must be one of {', '.join(KNOWN)}."
+
+
+_OPTIONAL = ToolSettingsBody.model_fields.keys() - ToolSettings.model_fields.keys()
+"""Keys that a session has only where they are set."""
 
 
 async def prompt_text(
@@ -59,8 +62,7 @@ def tools_of(
         return None
     old = {} if stored is None else stored.model_dump(mode="json")
     _refuse("tool_settings", [*_unknown_keys(body, old), *_unknown_policies(body, old)])
-    absent = {TOOL_POLICIES, CONFIRMATION_TIMEOUT} - body.model_fields_set
-    return ToolSettings(**body.model_dump(exclude=absent))
+    return ToolSettings(**body.model_dump(exclude=_OPTIONAL - body.model_fields_set))
 
 
 def agents_of(
@@ -127,6 +129,8 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
         metadata.agent_settings = agents_of(patch.agent_settings, metadata.agent_settings)
     if "options" in named:
         metadata.options = patch.options or NO_OPTIONS
+    if "compaction" in named:
+        metadata.compaction = patch.compaction
     if "summary_model" in named:
         metadata.summary_model = patch.summary_model
     if patch.context_window is not None:

@@ -20,6 +20,7 @@ from mochi_server.errors import (
     RequestTimeout,
     ServerBusy,
     SessionNotFound,
+    SpaceUsedUp,
     StorageError,
     WorkspaceDisabled,
     WorkspaceFileNotFound,
@@ -139,7 +140,7 @@ async def read_file(
     response={200: FileShown, 201: FileShown},
     summary="Upload a file to a session's workspace",
     openapi_extra={
-        **documented(*ERRORS, PayloadTooLarge, RequestTimeout, ServerBusy),
+        **documented(*ERRORS, PayloadTooLarge, RequestTimeout, ServerBusy, SpaceUsedUp),
         "requestBody": {"required": False, "content": BINARY},
     },
 )

@@ -21,6 +21,7 @@ from mochi_server.errors import (
     PayloadTooLarge,
     RequestTimeout,
     ServerBusy,
+    SpaceUsedUp,
     StorageError,
 )
 from mochi_server.sessions.imports.importer import Importer
@@ -91,7 +92,8 @@ class ImportResult(ResponseModel):
     summary="Import conversations of other programs, or a session file",
     openapi_extra={
         **documented(
-            CannotImport, InvalidRequest, PayloadTooLarge, RequestTimeout, ServerBusy, StorageError
+            *(CannotImport, InvalidRequest, PayloadTooLarge, RequestTimeout, ServerBusy),
+            *(SpaceUsedUp, StorageError),
         ),
         "requestBody": {"required": True, "content": CONTENT},
     },
@@ -112,7 +114,7 @@ async def import_sessions(
         sessions=runtime.sessions,
         attachments=runtime.attachments,
         reader=runtime.attachment_reader,
-        max_bytes=int(runtime.settings.max_import_mb * 1_000_000),
+        max_bytes=runtime.settings.max_import_bytes,
         check_model=runtime.models.require_right_to_tools,
     )
     with NamedTemporaryFile(prefix="mochi-import-") as file:

@@ -1,9 +1,9 @@
-"""Bodies and answers of ``/sessions``."""
+"""Bodies of requests to ``/sessions``; ``answers`` has what comes back."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -19,15 +19,7 @@ from pydantic import (
 )
 
 from mochi_project.schemas import (
-    EncodedAs,
-    Messages,
-    NextCursor,
     PromptArguments,
-    ResponseModel,
-    SessionId,
-    SessionKeys,
-    SessionModel,
-    SessionProblem,
 )
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
@@ -36,9 +28,9 @@ from mochi_server.sessions.attachments import MAX_ATTACHMENTS
 from mochi_server.sessions.types import (
     MAX_CONFIRMATION_SECONDS,
     AgentSettings,
-    ContextWindowConfig,
-    ConversationSummary,
+    TextCallMode,
     ToolExecutionPolicy,
+    ToolMode,
     ToolSettings,
 )
 
@@ -74,7 +66,7 @@ TOOLS_EXAMPLE: JSONObject = {
     "tool_group": None,
     "execution_policy": "always_confirm",
 }
-_AGENTS_EXAMPLE: JSONObject = {"enabled_agents": ["coder"]}
+AGENTS_EXAMPLE: JSONObject = {"enabled_agents": ["coder"]}
 
 _NULL: JSONObject = {"type": "null"}
 _NO_OTHER_KEYS: JSONObject = {"additionalProperties": False}
@@ -145,14 +137,33 @@ class ToolSettingsBody(ToolSettings):
         description="Seconds in which a person can decide about a call; 0: no limit. Absent: as "
         "`MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS` says.",
     )
+    text_calls: TextCallMode | None = Field(
+        default=None,
+        description="What becomes of calls that the model writes as text. Absent: as "
+        "`MOCHI_TEXT_CALLS` says.",
+    )
+    tool_mode: ToolMode | None = Field(
+        default=None,
+        description="How the model gets its tools: `native`, as its provider has them (the "
+        "default), or `prompted`, described in the system prompt.",
+    )
 
 
 class AgentSettingsBody(AgentSettings):
     """Agents of a session; a misspelt key is refused."""
 
-    model_config = ConfigDict(json_schema_extra={"example": _AGENTS_EXAMPLE, **_NO_OTHER_KEYS})
+    model_config = ConfigDict(json_schema_extra={"example": AGENTS_EXAMPLE, **_NO_OTHER_KEYS})
 
     enabled_agents: Names = Field(default_factory=list)
+
+
+CompactionBody = Annotated[
+    StrictBool | None,
+    Field(
+        description="Whether requests have a summary in the place of old messages that do not fit. "
+        "Absent or null: as the preset, or `MOCHI_COMPACTION`, says."
+    ),
+]
 
 
 class SessionCreate(LabelsBody):
@@ -165,7 +176,7 @@ class SessionCreate(LabelsBody):
                 "model": "qwen3:14b",
                 "system_prompt": "You are a helpful assistant.",
                 "tool_settings": TOOLS_EXAMPLE,
-                "agent_settings": _AGENTS_EXAMPLE,
+                "agent_settings": AGENTS_EXAMPLE,
             }
         },
     )
@@ -177,6 +188,7 @@ class SessionCreate(LabelsBody):
     tool_settings: ToolSettingsBody | None = None
     agent_settings: AgentSettingsBody | None = None
     options: ModelOptions = NO_OPTIONS
+    compaction: CompactionBody = None
 
 
 class ContextWindowPatch(BaseModel):
@@ -235,6 +247,7 @@ class SessionPatch(LabelsBody):
         default=None, description="All that are to be set; null or an empty object: none."
     )
     context_window: ContextWindowPatch | None = None
+    compaction: CompactionBody = None
     summary_model: ModelName | None = Field(
         default=None, description="Writes summaries where the session's model cannot."
     )
@@ -307,234 +320,3 @@ class SummaryRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"model": "qwen3:14b"}})
 
     model: ModelName | None = None
-
-
-# Answers
-
-
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-StoredText = Annotated[str | None, BeforeValidator(_text_or_none)]
-"""A text of a session file; null where another program has written something else."""
-
-Summary = Annotated[
-    ConversationSummary | None,
-    Field(
-        examples=[
-            {
-                "summary": "The user asked about asyncio.",
-                "topics": ["python", "asyncio"],
-                "through_message_id": "f1e2d3c4b5",
-                "covers": "9b1c0f3a5d7e2486",
-                "model": "qwen3:14b",
-            }
-        ]
-    ),
-]
-StoredTools = Annotated[ToolSettings | None, Field(examples=[TOOLS_EXAMPLE])]
-StoredAgents = Annotated[
-    AgentSettings | None, Field(examples=[{**_AGENTS_EXAMPLE, "selection_metadata": None}])
-]
-
-
-class LabelsShown(ResponseModel):
-    """The labels in an answer."""
-
-    title: str | None = Field(
-        description="As it was set, else the first sentence of the summary; null without either.",
-        examples=["Learning asyncio"],
-    )
-    tags: list[str] = Field(examples=[["python"]])
-    pinned: bool
-    archived: bool
-
-
-class SessionSettings(SessionKeys):
-    """A session with its tools and agents."""
-
-    tool_settings: StoredTools
-    agent_settings: StoredAgents
-
-
-class SessionHead(LabelsShown, SessionSettings):
-    """A session without its messages."""
-
-    options: ModelOptions = Field(
-        default=NO_OPTIONS, description="Options of the model; only where some are set."
-    )
-    warnings: list[str] = Field(
-        default=[],
-        description="Names in `tool_settings` that nothing has; only where there are such names.",
-    )
-
-
-class SessionFileKeys(SessionKeys):
-    """The keys of a session file, in their order."""
-
-    summary: Summary
-    summary_model: str | None = Field(examples=[None])
-    format_version: str = Field(examples=["1.3"])
-    tool_settings: StoredTools
-    agent_settings: StoredAgents
-    context_window_config: ContextWindowConfig | None = Field(
-        examples=[
-            {
-                "dynamic_enabled": True,
-                "current_window": 8192,
-                "last_adjustment": "initial_setup",
-                "adjustment_history": [],
-                "manual_override": False,
-            }
-        ]
-    )
-
-
-class SessionDetail(LabelsShown, SessionFileKeys):
-    """A session with its messages: every key of the file's metadata, labels, ``messages``."""
-
-    model_config = ConfigDict(extra="allow")
-
-    messages: Messages
-
-
-class MessageList(ResponseModel):
-    """The messages of a session."""
-
-    session_id: SessionId
-    message_count: int = Field(examples=[2])
-    messages: Messages
-
-
-class PassagePart(ResponseModel):
-    """A stretch of a passage."""
-
-    text: str
-    match: bool
-
-
-class ListedKeys(SessionKeys):
-    """What a list shows of the content of a session."""
-
-    summary: Summary
-    preview: str = Field(
-        description="First user message; a longer one is cut to 100 characters, with its '...'.",
-        examples=["How do I use asyncio in Python?"],
-    )
-
-
-class SessionLine(LabelsShown, ListedKeys):
-    """One session in the list."""
-
-    score: float = Field(
-        default=0.0, description="Only with `query`; larger is better.", examples=[7.2031]
-    )
-    found_in: Literal["title", "tags", "summary", "user", "assistant", "tool"] | None = Field(
-        default=None,
-        description="Only with `query`: where the snippet is from.",
-        examples=["user"],
-    )
-    snippet: list[PassagePart] = Field(
-        default=[],
-        description="Only with `query`: a passage, in stretches; one line of text.",
-        examples=[
-            [
-                {"text": "How do I use ", "match": False},
-                {"text": "asyncio", "match": True},
-                {"text": " in Python?", "match": False},
-            ]
-        ],
-    )
-
-
-class IndexingState(ResponseModel):
-    """How many sessions of all are indexed."""
-
-    done: int
-    total: int
-
-
-class SessionList(ResponseModel):
-    """Sessions, the one changed last first, or with `query` the best first."""
-
-    sessions: list[SessionLine]
-    problems: list[SessionProblem] = Field(
-        description="Files that cannot be read, and why.", examples=[[]]
-    )
-    next_cursor: NextCursor = Field(
-        default=None,
-        description="With `limit` or `query`: the `cursor` of the next page, null on the last. "
-        "Absent without.",
-    )
-    indexing: IndexingState | None = Field(
-        default=None,
-        description="Only with `query`: set when the index was not complete yet, else null.",
-        examples=[None],
-    )
-
-
-EncodedSessionList = Annotated[bytes, EncodedAs(SessionList)]
-
-
-class WindowStatus(ResponseModel):
-    """The context window of a session."""
-
-    dynamic_enabled: bool = Field(examples=[True])
-    current_window: int | None = Field(
-        description="Tokens; null before the first turn.", examples=[8192]
-    )
-    model_max_context: int | None = Field(
-        description="Null when the provider does not say it now.", examples=[40960]
-    )
-    last_adjustment_reason: str | None = Field(examples=["usage_threshold"])
-    manual_override: bool
-
-
-class SessionStatus(ResponseModel):
-    """What a session's next turn would work with."""
-
-    session_id: SessionId
-    model: SessionModel
-    provider_model: str | None = Field(
-        description="What `model` stands for; null of a preset or an agent that cannot be used.",
-        examples=["qwen3:14b"],
-    )
-    message_count: int = Field(examples=[12])
-    turn_running: bool = Field(description="In the process that answers.")
-    context_window: WindowStatus
-    tools_enabled: bool = Field(description="Whether any tool is active.", examples=[True])
-    active_tools: list[str] = Field(examples=[["add_numbers", "get_current_time"]])
-    unknown_tools: list[str] = Field(description="Enabled names that nothing has.", examples=[[]])
-    unknown_tool_group: str | None = Field(
-        description="The enabled group, if nothing has it.", examples=[None]
-    )
-    missing_tools: dict[str, str] = Field(
-        description="Why an enabled tool cannot be used.", examples=[{}]
-    )
-    execution_policy: str = Field(description="The one in force.", examples=["always_confirm"])
-    agents_enabled: bool = Field(description="Whether any agent can be called.", examples=[True])
-    enabled_agents: list[str] = Field(examples=[["coder"]])
-    unknown_agents: list[str] = Field(examples=[[]])
-    invalid_agents: dict[str, str] = Field(
-        description="Why an enabled agent cannot be used.", examples=[{}]
-    )
-    system_prompt_file: StoredText = Field(examples=["using_agents.md"])
-    summary: Summary
-    summary_model: str | None = Field(examples=["qwen3:14b"])
-
-
-class SummaryWritten(ResponseModel):
-    """A summary that was written just now."""
-
-    summary: str = Field(examples=["The user asked about asyncio."])
-    topics: list[str] = Field(examples=[["python", "asyncio"]])
-    model_used: SessionModel
-
-
-class SummaryShown(ResponseModel):
-    """The summary that there is."""
-
-    summary: str | None = Field(examples=["The user asked about asyncio."])
-    topics: list[str] | None = Field(examples=[["python", "asyncio"]])
-    model_used: StoredText = Field(examples=["qwen3:14b"])

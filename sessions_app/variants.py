@@ -19,8 +19,8 @@ from mochi_server.errors import (
     StorageError,
 )
 
+from .answers import SessionDetail
 from .api import detail_of
-from .schemas import SessionDetail
 
 router = Router()
 
@@ -40,6 +40,11 @@ class VariantShown(ResponseModel):
     model: str | None = Field(examples=["qwen3:14b"])
     created_at: Timestamp | None
     shown: bool = Field(description="Whether it is among the messages of the session.")
+    question: str | None = Field(
+        description="What the user's message said then, if it was edited since: it comes back with "
+        "the answer.",
+        examples=[None],
+    )
 
 
 class MessageVariants(ResponseModel):

@@ -24,7 +24,7 @@ from hypothesis import settings as of_hypothesis
 
 from chat.streaming import EventStreamResponse
 from mochi_project.runtime import forget_runtime, get_runtime
-from mochi_server.backends import default_confirmations, default_providers, default_storages
+from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.core.caller import LOOPBACK, Caller, serving
 from tests.support import forked
@@ -33,7 +33,7 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 
 OF_THE_RUNTIME = {
-    *("MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES", "MOCHI_APPROVALS"),
+    *("MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES", "MOCHI_CONFIRMATIONS"),
 }
 """Settings whose change makes a new runtime."""
 
@@ -144,11 +144,12 @@ def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSetti
         data_dir=tmp_path / "data",
         models_dir=tmp_path / "models",
         summarization_enabled=False,
+        compaction=False,
     )
     settings.MOCHI = found
     settings.MOCHI_PROVIDERS = default_providers(found)
     settings.MOCHI_SESSION_STORAGES = default_storages(found)
-    settings.MOCHI_APPROVALS = default_confirmations(found)
+    settings.MOCHI_CONFIRMATIONS = {}
     return found
 
 

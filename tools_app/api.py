@@ -10,7 +10,7 @@ from ninja import Router
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ToolName
-from mochi_server.chat.confirmations.display import shown_text
+from mochi_server.core.shown_text import shown_text
 from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.catalogue import Inventory

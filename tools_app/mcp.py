@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, get_args
 
 from django.http import HttpRequest, HttpResponse
@@ -13,8 +13,9 @@ from mochi_project.http.local import check_may_start_programs
 from mochi_project.openapi import NOT_FRAMED, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor
-from mochi_server.chat.confirmations.display import shown_text
-from mochi_server.core.audit import add_details
+from mochi_server.core.audit import Outcome, add_details
+from mochi_server.core.caller import current_caller
+from mochi_server.core.shown_text import shown_text
 from mochi_server.errors import (
     InvalidRequest,
     McpChangeNotAllowed,
@@ -49,6 +50,18 @@ PAGE = """<!DOCTYPE html>
 PARAMETER = Query(max_length=4096)  # type: ignore[type-arg]
 
 
+async def _statuses() -> list[McpServerStatus]:
+    """Return the status of every server as the caller may see it.
+
+    Who opens the page of an authorization binds the server, which all use, to an account: its
+    address, with the ``state`` that completes it, is for ``admin`` alone.
+    """
+    statuses = await get_runtime().mcp.status()
+    if "admin" in current_caller().rights:
+        return statuses
+    return [replace(status, authorization_url=None) for status in statuses]
+
+
 def _line(servers: McpServers, status: McpServerStatus) -> dict[str, Any]:
     fields = {
         name: getattr(status, name) for name in McpServerLine.model_fields if name != "config"
@@ -58,7 +71,7 @@ def _line(servers: McpServers, status: McpServerStatus) -> dict[str, Any]:
 
 async def _line_of(name: str) -> dict[str, Any]:
     servers = get_runtime().mcp
-    for status in await servers.status():
+    for status in await _statuses():
         if status.name == name:
             return _line(servers, status)
     raise McpServerNotFound(server=name)
@@ -68,7 +81,7 @@ async def _line_of(name: str) -> dict[str, Any]:
 async def list_mcp_servers(request: HttpRequest) -> dict[str, Any]:
     """As the file is now; none is started."""
     servers = get_runtime().mcp
-    lines = {status.name: _line(servers, status) for status in await servers.status()}
+    lines = {status.name: _line(servers, status) for status in await _statuses()}
     return {"servers": lines, "problems": servers.problems}
 
 
@@ -76,7 +89,7 @@ async def list_mcp_servers(request: HttpRequest) -> dict[str, Any]:
 async def read_mcp_health(request: HttpRequest) -> dict[str, Any]:
     """As this process sees them; none is started or asked. `/api/mcp/health` is the same."""
     servers = get_runtime().mcp
-    statuses = await servers.status()
+    statuses = await _statuses()
     states = Counter[str](status.state for status in statuses)
     summary = {state: states[state] for state in get_args(State)}
     problems = len(servers.problems)
@@ -216,6 +229,9 @@ async def complete_authorization(
     answer = {name: value for name, value in given.items() if value is not None}
     if "error" not in answer and "code" not in answer:
         answer["error"] = "there is no code"
-    await get_runtime().mcp.complete_authorization(state or "", {**answer})
+    runtime = get_runtime()
+    name = await runtime.mcp.complete_authorization(state or "", {**answer})
+    outcome: Outcome = "refused" if "error" in answer else "done"
+    await runtime.audit.record("authorize MCP server", outcome, name=name)
     headers = {**NOT_FRAMED, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return HttpResponse(PAGE, headers=headers)

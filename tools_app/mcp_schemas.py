@@ -29,7 +29,10 @@ LastError = Annotated[
 ]
 AuthorizationURL = Annotated[
     str | None,
-    Field(description="Where a person has to authorize; for a browser.", examples=[None]),
+    Field(
+        description="Where a person has to authorize, for a browser; null without `admin`.",
+        examples=[None],
+    ),
 ]
 Transport = Annotated[Literal["stdio", "http", "sse"], Field(examples=["stdio"])]
 

@@ -43,6 +43,9 @@ class ToolLine(Schema):
             }
         ]
     )
+    destructive: bool | None = Field(
+        description="Null where nothing says it, which counts as destructive.", examples=[False]
+    )
 
     @staticmethod
     def resolve_parameters(tool: Tool) -> dict[str, Any]:

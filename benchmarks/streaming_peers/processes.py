@@ -38,9 +38,11 @@ def pin(core: int, pid: int = 0) -> None:
 
 
 @contextmanager
-def process(command: list[str], core: int, **options) -> Iterator[subprocess.Popen]:
+def process(
+    command: list[str], core: int, python: str = sys.executable, **options
+) -> Iterator[subprocess.Popen]:
     """A child of its own, killed with its children when the block ends."""
-    child = subprocess.Popen([sys.executable, *command], cwd=ROOT, **options)
+    child = subprocess.Popen([python, *command], cwd=ROOT, **options)
     pin(core, child.pid)
     try:
         yield child
@@ -122,10 +124,10 @@ class Server:
         return json.loads(text)["session_id"]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def _command(name: str, port: int) -> list[str]:
@@ -139,7 +141,7 @@ def _command(name: str, port: int) -> list[str]:
 def server(name: str, upstream_url: str, folder: Path, *, workers: int = 1) -> Iterator[Server]:
     """A running server that answers, with its sessions below ``folder``; only ours has workers."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("MOCHI_")},
         "BENCH_UPSTREAM": upstream_url,

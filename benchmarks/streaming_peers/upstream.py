@@ -16,7 +16,10 @@ from functools import lru_cache
 import uvloop
 
 MODEL = re.compile(r"bench-(\d+)-(\d+)ms")
-LISTED = ("bench-1-0ms:latest", "bench-1000-0ms:latest", "bench-1000-20ms:latest")
+LISTED = tuple(
+    f"bench-{tokens}-{pace}ms:latest"
+    for tokens, pace in ((1, 0), (20, 0), (300, 0), (1000, 0), (150, 20), (1000, 20))
+)
 CREATED = "2026-01-01T00:00:00.000000000Z"
 DETAILS = {
     "parent_model": "",

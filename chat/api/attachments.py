@@ -110,8 +110,12 @@ async def _read(session_id: str, body: AttachmentBody) -> NewAttachment:
             return await body.read(runtime.attachment_reader)
         case AttachedUpload():
             content = await runtime.attachments.read(session_id, body.attachment_id)
+            label = await runtime.attachments.label(session_id, body.attachment_id)
             return await runtime.attachment_reader.read(
-                content, name=body.name, media_type=body.media_type, is_kept=True
+                content,
+                name=body.name or label.name,
+                media_type=body.media_type or label.media_type,
+                is_kept=True,
             )
         case AttachedResource():
             return await runtime.mcp_resources.read(body.server, body.uri, session_id=session_id)

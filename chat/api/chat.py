@@ -13,12 +13,13 @@ from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, ErrorTypes, documen
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
 from mochi_server import errors
-from mochi_server.chat.runs.control import StartedRun, WhenBusy
+from mochi_server.chat.control import StartedRun, WhenBusy
 from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
-from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
 from mochi_server.protocol.response_format import ResponseFormat
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.attachments import NewAttachment
 
 from ..streaming import RUN_ID, EventStreamResponse
@@ -45,7 +46,7 @@ WhenBusyField = Annotated[
 ]
 
 
-TurnOptions = Annotated[
+OptionsOfTurn = Annotated[
     ModelOptions | None,
     Field(description="For this turn; what it does not name is as the session has it."),
 ]
@@ -96,18 +97,19 @@ class ChatRequest(BaseModel):
     message: str | None = Field(
         default=None,
         pattern=r"\S",
-        description="Not only white space. Absent: what follows the last user message is dropped, "
-        "and that one is answered again.",
+        description="Not only white space. Absent: the last user message is answered again; what "
+        "follows it stays until another answer comes.",
     )
     attachments: Attachments = []
     keep: StrictBool = Field(
         default=False,
-        description="Only without `message`: what is dropped is kept as a variant.",
+        description="Only without `message`: what is replaced is kept as a variant.",
     )
-    think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
-        default=False, description="Let the model think first; false by default."
+    think: StrictBool | Literal["low", "medium", "high", "max"] | None = Field(
+        default=None,
+        description="Let the model think first. Absent or null: as the preset says; else false.",
     )
-    options: TurnOptions = None
+    options: OptionsOfTurn = None
     response_format: AnswerFormat = None
     confirmations: Literal["wait", "deny"] | None = Field(
         default=None,
@@ -136,6 +138,15 @@ class UsedWindow(ResponseModel):
     reason: str = Field(description="Why it is so large.", examples=["initial_setup"])
     dropped_messages: int = Field(
         description="Messages that did not fit and were not sent.", examples=[0]
+    )
+    summarised_messages: int = Field(
+        description="Messages in whose place a summary was sent.", examples=[0]
+    )
+    shortened_results: int = Field(
+        description="Old results of tools that were sent without their middle.", examples=[0]
+    )
+    tool_tokens: int = Field(
+        description="Tokens of the tools that were offered last, estimated.", examples=[0]
     )
 
 
@@ -180,6 +191,9 @@ class ChatReply(ResponseModel):
                     "usage_tokens": 165,
                     "reason": "initial_setup",
                     "dropped_messages": 0,
+                    "summarised_messages": 0,
+                    "shortened_results": 0,
+                    "tool_tokens": 0,
                 },
                 "finish_reason": "stop",
             }
@@ -223,6 +237,7 @@ ERRORS: ErrorTypes = (
     errors.ThinkingNotSupported,
     errors.ToolsNotSupported,
     errors.ResponseFormatInvalid,
+    errors.SpaceUsedUp,
     *ATTACHMENT_ERRORS,
     *NAME_ERRORS,
     *MODEL_ERRORS,
@@ -274,16 +289,18 @@ async def begin_run(
         attachments = await read_attachments(session_id, payload.attachments)
     return await runtime.run_control.start(
         session_id,
+        TurnRequest(
+            message=payload.message,
+            keep=payload.keep,
+            attachments=attachments,
+            think=payload.think,
+            options=payload.options or NO_OPTIONS,
+            response_format=payload.response_format,
+            wait=wait,
+            model=model,
+            continues=goes_on or continues(payload.on_disconnect),
+        ),
         when_busy=payload.when_busy,
-        message=payload.message,
-        keep=payload.keep,
-        attachments=attachments,
-        think=payload.think,
-        options=payload.options,
-        response_format=payload.response_format,
-        wait=wait,
-        model=model,
-        continues=goes_on or continues(payload.on_disconnect),
     )
 
 
@@ -340,6 +357,7 @@ async def stream_session(
         errors.SessionBusy,
         errors.SessionUnreadable,
         errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
         errors.StorageError,
     ),
 )
@@ -399,7 +417,10 @@ async def confirm_tool(
     exclude_unset=True,
     summary="List the tool calls that wait for a decision",
     openapi_extra=documented(
-        errors.SessionNotFound, errors.ConfirmationUnavailable, errors.StorageError
+        errors.SessionNotFound,
+        errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
+        errors.StorageError,
     ),
 )
 async def list_confirmations(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:

@@ -37,6 +37,7 @@ DECISION_ERRORS: ErrorTypes = (
     errors.ConfirmationNotFound,
     errors.ToolConfirmationTimeout,
     errors.ConfirmationUnavailable,
+    errors.ConfirmationNotStored,
     errors.SessionNotFound,
     errors.SessionUnreadable,
     errors.StorageError,
@@ -92,6 +93,19 @@ class Confirmed(ResponseModel):
     rule_id: RuleId | None = Field(default=None, description="Only with `remember`.")
 
 
+class Suggestion(ResponseModel):
+    """What an approval may be remembered as."""
+
+    patterns: dict[str, str] = Field(
+        description="For `patterns` of the decision; empty: every call of the tool.",
+        examples=[_PATTERNS],
+    )
+    allows: str = Field(
+        description="What such a rule allows, for a person.",
+        examples=["path: any name in the folder notes; other arguments: anything"],
+    )
+
+
 class OpenConfirmation(ResponseModel):
     """A call that waits for a decision."""
 
@@ -118,6 +132,11 @@ class OpenConfirmation(ResponseModel):
         default="",
         description="Why a person is asked whatever policies and rules allow; only if there is a "
         "reason.",
+    )
+    suggestions: list[Suggestion] = Field(
+        default=[],
+        description="What an approval may be remembered as, the narrowest first; absent if no rule "
+        "would allow the call from now on.",
     )
     asked_at: Timestamp
     expires_at: Timestamp | None = Field(description="Null: it waits without limit.")
@@ -172,8 +191,7 @@ class RecordedConfirmation(ResponseModel):
     confirmation: OpenConfirmation
     decision: DecisionOnRecord
     ran: Arguments | None = Field(
-        description="Arguments with which the tool ran, which may lack defaults; null if it did "
-        "not run."
+        description="Arguments with which the tool ran; null if it did not run."
     )
     recorded_at: Timestamp
 
@@ -217,7 +235,9 @@ class RuleList(ResponseModel):
     response=ConfirmationPageBody,
     exclude_unset=True,
     summary="List the tool calls of all sessions that wait for a decision",
-    openapi_extra=documented(errors.InvalidRequest, errors.ConfirmationUnavailable),
+    openapi_extra=documented(
+        errors.InvalidRequest, errors.ConfirmationUnavailable, errors.ConfirmationNotStored
+    ),
 )
 async def list_all_confirmations(  # noqa: PLR0917 - one for each parameter of the query
     request: HttpRequest,
@@ -246,7 +266,9 @@ async def list_all_confirmations(  # noqa: PLR0917 - one for each parameter of t
     "/events",
     response={200: None},
     summary="Follow what is asked, decided and expires, as server-sent events",
-    openapi_extra=documented(errors.ConfirmationUnavailable, stream=confirmation_stream),
+    openapi_extra=documented(
+        errors.ConfirmationUnavailable, errors.ConfirmationNotStored, stream=confirmation_stream
+    ),
 )
 async def follow_confirmations(
     request: HttpRequest, session_id: OfSession = None
@@ -264,7 +286,9 @@ async def follow_confirmations(
     response=ConfirmationHistory,
     exclude_unset=True,
     summary="List what was decided, by whom, and what ran",
-    openapi_extra=documented(errors.InvalidRequest, errors.ConfirmationUnavailable),
+    openapi_extra=documented(
+        errors.InvalidRequest, errors.ConfirmationUnavailable, errors.ConfirmationNotStored
+    ),
 )
 async def read_confirmation_history(
     request: HttpRequest,
@@ -327,6 +351,7 @@ async def list_policies(request: HttpRequest, session_id: RuleSession = None) ->
         errors.SessionNotFound,
         errors.SessionUnreadable,
         errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
         errors.StorageError,
     ),
 )

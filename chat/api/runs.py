@@ -98,7 +98,10 @@ class RunDetail(RunEntry):
     exclude_unset=True,
     summary="List the runs",
     openapi_extra=documented(
-        errors.InvalidRequest, errors.ConfirmationUnavailable, errors.StorageError
+        errors.InvalidRequest,
+        errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
+        errors.StorageError,
     ),
 )
 async def list_runs(
@@ -117,7 +120,10 @@ async def list_runs(
     exclude_unset=True,
     summary="Read how far a run has come",
     openapi_extra=documented(
-        errors.RunNotFound, errors.ConfirmationUnavailable, errors.StorageError
+        errors.RunNotFound,
+        errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
+        errors.StorageError,
     ),
 )
 async def read_run(request: HttpRequest, run_id: RunId) -> JSONObject:
@@ -155,6 +161,7 @@ async def read_events(
         errors.RunNotFound,
         errors.SessionBusy,
         errors.ConfirmationUnavailable,
+        errors.ConfirmationNotStored,
         errors.StorageError,
     ),
 )

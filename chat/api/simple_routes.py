@@ -6,6 +6,7 @@ same turns as the routes of ``/chat/{session_id}``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -17,8 +18,9 @@ from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel
 from mochi_server import errors
-from mochi_server.chat import StoredMessages
 from mochi_server.chat.service import events_of, whole_reply
+from mochi_server.protocol.options import NO_OPTIONS
+from mochi_server.protocol.turn_request import TurnRequest
 from sessions_app.schemas import ModelName, Names
 
 from ..new_sessions import AnySessionId, session_of_message
@@ -29,11 +31,12 @@ from .chat import (
     AnswerFormat,
     IgnoredOptions,
     OnDisconnect,
-    TurnOptions,
+    OptionsOfTurn,
     WhenBusyField,
     continues,
 )
-from .events import MODEL, SESSION, simple_stream
+from .events import simple_stream
+from .examples import MODEL, SESSION
 
 router = Router()
 
@@ -63,7 +66,7 @@ class SimpleChatRequest(BaseModel):
         "null or empty: none. In one piece there are none.",
     )
     attachments: Attachments = []
-    options: TurnOptions = None
+    options: OptionsOfTurn = None
     response_format: AnswerFormat = None
     on_disconnect: OnDisconnect = None
     when_busy: WhenBusyField = "refuse"
@@ -101,15 +104,8 @@ async def simple_chat(
     async with session_of_message(payload.session_id, payload.model) as session_id:
         started = await runtime.run_control.start(
             session_id,
+            await _read(payload, session_id, selected=(), wait=False),
             when_busy=payload.when_busy,
-            message=payload.message,
-            attachments=await read_attachments(session_id, payload.attachments),
-            options=payload.options,
-            response_format=payload.response_format,
-            model=payload.model,
-            selected=(),
-            wait=False,
-            continues=continues(payload.on_disconnect),
         )
         response[RUN_ID] = started.run_id
         async with aclosing(events_of(started.reader)) as events:
@@ -147,21 +143,29 @@ async def stream_simple_chat(
     """
     runtime = get_runtime()
     tools = payload.selected_tools or []
-    stored_messages = StoredMessages() if tools else None
     async with session_of_message(payload.session_id, payload.model) as session_id:
         started = await runtime.run_control.start(
             session_id,
+            await _read(payload, session_id, selected=tools, wait=True),
             when_busy=payload.when_busy,
-            message=payload.message,
-            attachments=await read_attachments(session_id, payload.attachments),
-            options=payload.options,
-            response_format=payload.response_format,
-            model=payload.model,
-            selected=tools,
-            stored_messages=stored_messages,
-            continues=continues(payload.on_disconnect),
+            whole_messages=bool(tools),
         )
     encode: Encode = Chunks(session_id)
-    if stored_messages is not None:
-        encode = Iterations(session_id, started.model, stored_messages)
+    if started.reader.messages is not None:
+        encode = Iterations(session_id, started.model, started.reader.messages)
     return EventStreamResponse(started.reader, encode, run_id=started.run_id)
+
+
+async def _read(
+    payload: SimpleChatRequest, session_id: str, *, selected: Sequence[str], wait: bool
+) -> TurnRequest:
+    return TurnRequest(
+        message=payload.message,
+        attachments=await read_attachments(session_id, payload.attachments),
+        options=payload.options or NO_OPTIONS,
+        response_format=payload.response_format,
+        model=payload.model,
+        selected=selected,
+        wait=wait,
+        continues=continues(payload.on_disconnect),
+    )

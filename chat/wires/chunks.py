@@ -14,7 +14,6 @@ from typing_extensions import NotRequired, TypedDict
 from mochi_server.chat import StoredMessages
 from mochi_server.errors import JSONObject, RunStopped
 from mochi_server.protocol.events import (
-    ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
     Done,
@@ -22,18 +21,16 @@ from mochi_server.protocol.events import (
     Event,
     MessageComplete,
     ReplyRetry,
-    RunStart,
     ToolCallStarted,
     ToolContinuationStart,
-    ToolInputReceived,
-    ToolInputRequired,
 )
+from mochi_server.protocol.fold import DECISIONS, QUESTIONS, Fold
 from mochi_server.protocol.llm_response import GenericToolCall, LlmResponse, TokenUsage
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
 
 from .sse import frame
 
-CONFIRMATIONS = (ConfirmationRequired, ConfirmationDecided, ToolInputRequired, ToolInputReceived)
+CONFIRMATIONS = (*QUESTIONS, *DECISIONS)
 """Events that are sent as on the other stream."""
 
 
@@ -111,9 +108,9 @@ def failure(event: ErrorEvent, session_id: str) -> JSONObject:
     return {**event.payload(), "details": {**event.details, "session_id": session_id}}
 
 
-def stopped(run_id: str) -> ErrorEvent:
+def stopped(fold: Fold) -> ErrorEvent:
     """Return the last event of a stream whose run a person has stopped."""
-    return ErrorEvent.of(RunStopped(run_id=run_id))
+    return ErrorEvent.of(RunStopped(run_id=fold.run_id))
 
 
 class Chunks:
@@ -124,35 +121,27 @@ class Chunks:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._run_id = ""
-        self._complete = self._failed = False
-        self._ignored_options: Sequence[str] = ()
+        self._fold = Fold()
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """Encode a batch; what is no text is left out."""
         return b"".join([self._encode(number, event) for number, event in batch])
 
     def _encode(self, number: int, event: Event) -> bytes:
+        self._fold.add(event)
         match event:
             case ContentDelta():
                 return self._chunk(number, event.content, finished=False)
             case ReplyRetry():
                 return frame(number, event.type, event.payload())
-            case RunStart():
-                self._run_id = event.run_id
             case ErrorEvent():
-                self._failed = True
                 return frame(number, event.type, failure(event, self._session_id))
-            case MessageComplete():
-                self._complete = True
-                self._ignored_options = event.ignored_options
-            case Done() if self._complete:
-                return self._chunk(number, "", finished=True)
-            case Done() if not self._failed:
-                return frame(number, "error", failure(stopped(self._run_id), self._session_id))
+            case Done() if self._fold.error is None:
+                if self._fold.complete is not None:
+                    return self._chunk(number, "", finished=True)
+                return frame(number, "error", failure(stopped(self._fold), self._session_id))
             case _:
-                pass
-        return b""
+                return b""
 
     def _chunk(self, number: int, content: str, *, finished: bool) -> bytes:
         chunk: ChunkEvent = {
@@ -160,8 +149,9 @@ class Chunks:
             "session_id": self._session_id,
             "finished": finished,
         }
-        if finished and self._ignored_options:
-            chunk["ignored_options"] = self._ignored_options
+        complete = self._fold.complete
+        if finished and complete is not None and complete.ignored_options:
+            chunk["ignored_options"] = complete.ignored_options
         return frame(number, "chunk", chunk)
 
 
@@ -175,10 +165,8 @@ class Iterations:
         self._session_id = session_id
         self._source: MessageSource = {"session_id": session_id, "model": model, "metadata": BATCH}
         self._stored_messages = stored_messages
-        self._final: FinalMessage | None = None
+        self._fold = Fold()
         self._number = 0
-        self._run_id = ""
-        self._failed = False
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """Encode a batch; deltas and the work of agents are left out."""
@@ -186,22 +174,19 @@ class Iterations:
 
     def _encode(self, event: Event) -> list[bytes]:
         parts: list[bytes] = []
+        self._fold.add(event)
         match event:
-            case RunStart():
-                self._run_id = event.run_id
             case ToolCallStarted() | ConfirmationRequired():
                 parts = self._take(AssistantMessage)
             case ToolContinuationStart():
                 parts = self._take(ToolMessage)
-            case MessageComplete():
-                self._final = self._final_message(event)
-            case Done() if self._final is not None:
-                parts = [self._frame("message", self._final)]
             case ErrorEvent():
-                self._failed = True
                 parts = self._failure(event)
-            case Done() if not self._failed:
-                parts = self._failure(stopped(self._run_id))
+            case Done() if self._fold.error is None:
+                if (complete := self._fold.complete) is not None:
+                    parts = [self._frame("message", self._final_message(complete))]
+                else:
+                    parts = self._failure(stopped(self._fold))
             case _:
                 pass
         if isinstance(event, CONFIRMATIONS):

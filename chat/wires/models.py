@@ -7,11 +7,12 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
+from mochi_project.http.wires import ANTHROPIC_HEADERS
 from mochi_project.runtime import get_runtime
 from mochi_server.providers.base import ModelInfo
 
 from .common.api import WireAPI
-from .shapes import ANTHROPIC_HEADERS
+from .common.models import UNKNOWN_TIME, time_of
 
 api = WireAPI("models")
 
@@ -41,7 +42,8 @@ def _is_anthropics(request: HttpRequest) -> bool:
 
 
 def _openai(model: ModelInfo) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider}
+    created = int((model.modified_at or UNKNOWN_TIME).timestamp())
+    return {"id": model.name, "object": "model", "created": created, "owned_by": model.provider}
 
 
 def _anthropic(model: ModelInfo) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def _anthropic(model: ModelInfo) -> dict[str, Any]:
         "type": "model",
         "id": model.name,
         "display_name": model.name,
-        "created_at": "1970-01-01T00:00:00Z",
+        "created_at": time_of(model),
         "lifecycle": "active",
         "max_input_tokens": model.context_length,
         "max_tokens": None,

@@ -1,81 +1,32 @@
 """The paths of the wires; each wire is imported when one of its paths is asked for first."""
 
-# ruff: noqa: PLC0415 - see above
-
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+
 from django.conf import settings
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from mochi_project.http.lazy_urls import LazyUrls, Patterns
-
-from .shapes import OLLAMA_NAMES
-
-
-def _agui() -> Patterns:
-    from .agui.routes import api
-
-    return api.urls[0]
+from mochi_project.http.wires import OLLAMA_AT_ROOT, WIRES, Wire
 
 
-def _vercel() -> Patterns:
-    from .vercel.routes import api
-
-    return api.urls[0]
-
-
-def _models() -> Patterns:
-    from .models import api
-
-    return api.urls[0]
+def _load(wire: Wire) -> Patterns:
+    patterns: Patterns = import_module(wire.routes_module).api.patterns(wire)
+    return patterns
 
 
-def _openai() -> Patterns:
-    from .openai.routes import api
-
-    return api.urls[0]
-
-
-def _anthropic() -> Patterns:
-    from .anthropic.routes import api
-
-    return api.urls[0]
-
-
-def _responses() -> Patterns:
-    from .responses.routes import api
-
-    return api.urls[0]
+def _wires() -> list[URLPattern | URLResolver]:
+    parts = {wire.name: LazyUrls(partial(_load, wire), wire.name, *wire.segments) for wire in WIRES}
+    prefixes = dict.fromkeys(prefix for wire in WIRES for prefix in wire.prefixes)
+    if not settings.MOCHI.ollama_at_root:
+        del prefixes[OLLAMA_AT_ROOT]
+    below = {
+        prefix: [parts[wire.name] for wire in WIRES if prefix in wire.prefixes]
+        for prefix in prefixes
+    }
+    return [path(prefix, include((below[prefix], f"wires of {prefix}"))) for prefix in prefixes]
 
 
-def _conversations() -> Patterns:
-    from .responses.conversations import api
-
-    return api.urls[0]
-
-
-def _ollama() -> Patterns:
-    from .ollama.routes import api
-
-    return api.urls[0]
-
-
-_OLLAMA = LazyUrls(_ollama, "ollama", *OLLAMA_NAMES)
-
-urlpatterns = [
-    path("api/v1/", include([LazyUrls(_agui, "agui", "agui"), LazyUrls(_vercel, "vercel", "ui")])),
-    path(
-        "v1/",
-        include(
-            [
-                LazyUrls(_models, "models", "models"),
-                LazyUrls(_openai, "openai", "chat", "completions", "embeddings"),
-                LazyUrls(_anthropic, "anthropic", "messages"),
-                LazyUrls(_responses, "responses", "responses"),
-                LazyUrls(_conversations, "conversations", "conversations"),
-            ]
-        ),
-    ),
-    path("ollama/api/", include([_OLLAMA])),
-    *([path("api/", include([_OLLAMA]))] if settings.MOCHI.ollama_at_root else ()),
-]
+urlpatterns = _wires()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mochi_server.config import MochiServerSettings
 
-from .errors import is_vendors
+from .wires import wire_of
 
 UPLOADS = "/api/v1/sessions/import"
 """The route whose bodies are written to the disk as they arrive."""
@@ -38,4 +38,4 @@ class BodyLimits:
     def of_path(self, path: str) -> int:
         if path.rstrip("/") == UPLOADS:
             return self.upload
-        return self.wire if is_vendors(path) else self.usual
+        return self.usual if wire_of(path) is None else self.wire

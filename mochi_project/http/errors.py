@@ -10,6 +10,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from importlib import import_module
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +30,8 @@ from mochi_server.errors import (
     PayloadTooLarge,
 )
 
+from .wires import Wire, wire_of
+
 logger = logging.getLogger(__name__)
 
 STREAM_HINT = "for a stream, send this to /chat/stream or /chat/{session_id}/stream"
@@ -36,16 +39,7 @@ NAMED_PROBLEMS = 20  # most wrong fields that an answer names; the others are co
 NAME_CHARACTERS = 200  # of the name of a wrong field that an answer repeats
 TEXT_CHARACTERS = 2_000  # of a message, and of each text among its details
 
-
 ErrorShape = Callable[[MochiError], Mapping[str, Any]]
-
-VENDOR_SHAPES: dict[str, ErrorShape] = {}
-"""How errors look on the paths of vendors' APIs, by the beginning of the path."""
-
-
-VENDOR_HEADERS: dict[str, tuple[frozenset[str], str]] = {}
-"""Paths that vendors share, each with the headers by which clients of the second vendor are known
-(lower case), and a path of that vendor."""
 
 
 def shape_path(path: str, headers: Iterable[str]) -> str:
@@ -55,9 +49,10 @@ def shape_path(path: str, headers: Iterable[str]) -> str:
         path: Of the request.
         headers: Names of its headers, in lower case.
     """
-    for shared, (known_by, other) in VENDOR_HEADERS.items():
-        if path.startswith(shared) and not known_by.isdisjoint(headers):
-            return other
+    wire = wire_of(path)
+    if wire is not None and wire.shared_with is not None:
+        known_by, other = wire.shared_with
+        return path if known_by.isdisjoint(headers) else other
     return path
 
 
@@ -73,8 +68,7 @@ def error_shape(error: MochiError) -> JSONObject:
 
 def error_body(error: MochiError, path: str) -> bytes:
     """Return the JSON of an error as clients of this path expect it."""
-    shape = _vendor_shape(path) or error_shape
-    return json.dumps(shape(error), default=str).encode()
+    return json.dumps(_shape_of(wire_of(path))(error), default=str).encode()
 
 
 def status_of(error: MochiError, path: str) -> int:
@@ -82,17 +76,14 @@ def status_of(error: MochiError, path: str) -> int:
     is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY or isinstance(
         error, ContextOverflow
     )
-    return HTTPStatus.BAD_REQUEST if is_invalid and _vendor_shape(path) else error.status
+    return HTTPStatus.BAD_REQUEST if is_invalid and wire_of(path) else error.status
 
 
-def is_vendors(path: str) -> bool:
-    """Return whether a path is one of a vendor's API."""
-    return _vendor_shape(path) is not None
-
-
-def _vendor_shape(path: str) -> ErrorShape | None:
-    fitting = [prefix for prefix in VENDOR_SHAPES if f"{path}/".startswith(prefix)]
-    return VENDOR_SHAPES[max(fitting, key=len)] if fitting else None
+def _shape_of(wire: Wire | None) -> ErrorShape:
+    if wire is None or wire.errors_module is None:
+        return error_shape
+    shape: ErrorShape = import_module(wire.errors_module).error_shape
+    return shape
 
 
 def error_response(error: MochiError, path: str) -> HttpResponse:
@@ -127,8 +118,12 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
             message = f"unknown field; {STREAM_HINT}"
         case {"type": "extra_forbidden"}:
             message = "unknown field"
-        case {"type": "model_type"}:  # else it would name our class
+        case {"type": "model_type" | "model_attributes_type" | "dict_type"}:  # Python's words
             message = "Must be a JSON object."
+        case {"type": "union_tag_invalid", "ctx": context}:  # else it may name our function
+            message = f"{context['tag']!r} is none of {context['expected_tags']}."
+        case {"type": "union_tag_not_found", "ctx": context}:
+            message = f"The field {context['discriminator']} is missing."
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": r"\S"}}:
             message = "Empty, or only white space."
         case _:

@@ -19,8 +19,9 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
+from mochi_server.core.audit import AuditLog
 from mochi_server.core.caller import LOOPBACK as NO_TOKEN
-from mochi_server.core.caller import SETTING, Caller, set_caller
+from mochi_server.core.caller import SETTING, Caller, current_caller, set_caller
 from mochi_server.core.logs import begin_request, request_id
 from mochi_server.core.slots import Slots
 from mochi_server.core.tokens import AccessTokenFile
@@ -30,6 +31,8 @@ from ..openapi import ASSETS
 from .body_limits import BodyLimits
 from .errors import error_body, shape_path, status_of
 from .page import PREFIX, public_folder
+from .refusals import Refusals
+from .rights import open_paths
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +52,7 @@ HEALTH_PATHS = frozenset(f"/api/v1/health{probe}" for probe in ("", "/live", "/r
 """Paths that are answered however much the server has to do."""
 
 OPEN_PATHS = {
-    *HEALTH_PATHS,
-    "/api/v1/openapi.json",
-    *PAGES,
+    *open_paths(),
     *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
 }
 """Paths that need no token: they show nothing of a person's."""
@@ -97,13 +98,15 @@ class Gate:
         self.token = token.get_secret_value().strip().encode() if token is not None else None
         self.tokens = AccessTokenFile(settings.tokens_path, settings.token_use_path)
         self.owners = settings.session_owners
+        self.audit = AuditLog(settings.audit_path, settings.audit_lock_path)
+        self.refusals = Refusals()
         self.public = public_folder(settings)
         self.has_metrics = settings.metrics
         self.limits = BodyLimits.of(settings)
         share = settings.max_caller_share
         self.slots = {
             "http": Slots("requests", settings.max_requests, share=share),
-            "websocket": Slots("WebSockets", settings.max_sockets, share=share),
+            "websocket": Slots("WebSockets", settings.max_requests, share=share),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +126,15 @@ class Gate:
             method, path = scope.get("method", scope["type"]), inner_path(scope)
             # The message shows the client's words with repr: they begin no line of their own.
             logger.debug("Refused %s %r: %s: %s", method, path, error.code, error.message)
+            if isinstance(error, errors.Unauthorized):
+                token = "wrong" if any(_tokens(scope, headers)) else "none"
+                await self._tell_of_refusal(f"{method} {path}", token)
             await refuse(scope, send, error, self._extra_headers(error, headers))
+
+    async def _tell_of_refusal(self, route: str, token: str) -> None:
+        if (count := self.refusals.count(current_caller().address)) is not None:
+            target = {"route": route, "token": token, "requests": count}
+            await self.audit.record("refuse token", "refused", **target)
 
     def _take_slot(self, scope: Scope, stack: ExitStack) -> MochiError | None:
         """Hold a slot for a request or a socket until the stack ends; return why there is none."""

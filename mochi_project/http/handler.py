@@ -139,7 +139,7 @@ class RequestBody:
                         return file
                 except OSError as error:
                     reason = f"The file cannot be stored: {error.strerror}"
-                    raise errors.StorageError(reason) from error
+                    raise errors.StorageError.because(error, reason) from error
         raise errors.RequestTimeout(seconds=seconds)
 
     async def _read(self, receive: Receive) -> bytes | None:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.urls import get_script_prefix
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.core.aio import in_thread
@@ -150,8 +149,10 @@ async def index(request: HttpRequest) -> HttpResponse:
     if _public() is not None:
         return await public_file(request, "index.html")
     template = await in_thread((FOLDER / "index.html").read_text, encoding="utf-8")
-    prefix = f"{get_script_prefix()}{PREFIX}{await OWN.version()}/"
-    content = template.replace("{{page}}", prefix).encode()
+    # Relative to the address of the page: a proxy may have cut off the path that it is below.
+    folder = request.path.rpartition("/")[2]
+    prefix = f"{folder}/{PREFIX}" if folder else PREFIX
+    content = template.replace("{{page}}", f"{prefix}{await OWN.version()}/").encode()
     file = StaticFile(
         content=content,
         gzipped=gzip.compress(content, mtime=0),

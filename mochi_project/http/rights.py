@@ -1,32 +1,20 @@
 """Which right each route needs, and which requests are written to the audit log.
 
-The only such table; docs/reference/tokens.md repeats it. A route that is not in it needs ``admin``.
+The only such table, with those of the wires; docs/reference/tokens.md repeats it. A route that is
+not in it needs ``admin``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import chain
 
 from django.http import HttpRequest
 
-from mochi_server.core.caller import Right, require
+from mochi_server.core.caller import require
 
-
-class Access(NamedTuple):
-    """What a route needs."""
-
-    right: Right | None
-    """None: no token is needed."""
-    action: str | None = None
-    """Its name in the audit log; None: it is not written there."""
-
-
-OPEN = Access(None)
-READ = Access("read")
-CHAT = Access("chat")
-TOOLS = Access("tools")
-ADMIN = Access("admin")
+from .access import ADMIN, CHAT, OPEN, READ, TOOLS, Access
+from .wires import WIRES
 
 ROUTES: Mapping[str, Access] = {
     # What shows no data of a person
@@ -64,6 +52,7 @@ ROUTES: Mapping[str, Access] = {
     "DELETE api/v1/sessions/<session_id>/system-prompt": CHAT,
     "GET api/v1/sessions/<session_id>/status": READ,
     "POST api/v1/sessions/<session_id>/summarize": CHAT,
+    "POST api/v1/sessions/<session_id>/compact": CHAT,
     "GET api/v1/sessions/<session_id>/summary": READ,
     "GET api/v1/sessions/<session_id>/export": READ,
     "GET api/v1/sessions/<session_id>/variants": READ,
@@ -128,48 +117,19 @@ ROUTES: Mapping[str, Access] = {
     # The audit log
     "GET api/v1/audit": ADMIN,
     # Wires of vendors
-    "POST api/v1/agui": CHAT,
-    "POST api/v1/ui/chat": CHAT,
-    "GET v1/models": READ,
-    "GET v1/models/<path:name>": READ,
-    "POST v1/chat/completions": CHAT,
-    "POST v1/completions": CHAT,
-    "POST v1/embeddings": CHAT,
-    "POST v1/messages": CHAT,
-    "POST v1/messages/count_tokens": CHAT,
-    "POST v1/responses": CHAT,
-    "GET v1/responses/<response_id>": READ,
-    "DELETE v1/responses/<response_id>": Access("chat", "delete response"),
-    "POST v1/responses/<response_id>/cancel": CHAT,
-    "GET v1/responses/<response_id>/input_items": READ,
-    "POST v1/conversations": CHAT,
-    "GET v1/conversations/<conversation_id>": READ,
-    "POST v1/conversations/<conversation_id>": CHAT,
-    "DELETE v1/conversations/<conversation_id>": Access("chat", "delete conversation"),
-    "GET v1/conversations/<conversation_id>/items": READ,
-    "POST v1/conversations/<conversation_id>/items": CHAT,
-    "POST ollama/api/chat": CHAT,
-    "POST ollama/api/generate": CHAT,
-    "POST ollama/api/embed": CHAT,
-    "POST ollama/api/embeddings": CHAT,
-    "GET ollama/api/tags": READ,
-    "POST ollama/api/show": READ,
-    "GET ollama/api/ps": READ,
-    "GET ollama/api/version": READ,
-    "POST ollama/api/pull": ADMIN,
-    "POST ollama/api/push": ADMIN,
-    "DELETE ollama/api/push": ADMIN,
-    "POST ollama/api/create": ADMIN,
-    "DELETE ollama/api/create": ADMIN,
-    "POST ollama/api/copy": ADMIN,
-    "DELETE ollama/api/copy": ADMIN,
-    "POST ollama/api/delete": ADMIN,
-    "DELETE ollama/api/delete": ADMIN,
-    "POST ollama/api/blobs/<digest>": ADMIN,
+    **dict(chain.from_iterable(wire.access(wire.prefixes[:1]).items() for wire in WIRES)),
 }
 """By method and route, as Django writes it."""
 
-_OURS, _VENDORS_ROOT = "api/v1/", "api/"
+_EVERYWHERE = {**ROUTES}
+for _wire in WIRES:
+    _EVERYWHERE.update(_wire.access(_wire.prefixes))
+
+
+def open_paths() -> set[str]:
+    """Return the paths that need no token, without those of files."""
+    routes = (each.partition(" ")[2] for each, access in ROUTES.items() if access == OPEN)
+    return {f"/{route}" for route in routes if "<" not in route}
 
 
 def access_to(method: str, route: str) -> Access:
@@ -178,9 +138,7 @@ def access_to(method: str, route: str) -> Access:
         return READ
     if not route:
         return OPEN  # nothing is there, or the page
-    if route.startswith(_VENDORS_ROOT) and not route.startswith(_OURS):
-        route = f"ollama/{route}"  # where MOCHI_OLLAMA_AT_ROOT is set
-    return ROUTES.get(f"{'GET' if method == 'HEAD' else method} {route}", ADMIN)
+    return _EVERYWHERE.get(f"{'GET' if method == 'HEAD' else method} {route}", ADMIN)
 
 
 def access_of(request: HttpRequest) -> Access:
@@ -190,7 +148,7 @@ def access_of(request: HttpRequest) -> Access:
         return ADMIN
     route = match.route
     if route.startswith("^api/"):  # a second path of one of our routes
-        route = f"{_OURS}{match.kwargs['name']}"
+        route = f"api/v1/{match.kwargs['name']}"
     return access_to(request.method or "", route)
 
 

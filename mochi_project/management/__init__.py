@@ -41,10 +41,11 @@ def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:
     """Run a command with the settings of the environment, and exit with its code if it fails."""
     _set_up()
-    from django.core.management import ManagementUtility  # noqa: PLC0415 - not to list the names
+    from django.core.management import get_commands, load_command_class  # noqa: PLC0415
 
+    name = arguments[0]
     try:
-        ManagementUtility([program, *arguments]).execute()
+        load_command_class(get_commands()[name], name).run_from_argv([program, *arguments])
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
@@ -53,13 +54,22 @@ def run_operator_command(program: str, arguments: Sequence[str]) -> None:
 
 
 def _set_up() -> None:
-    """Prepare Django; what that imports is never searched for garbage."""
+    """Prepare Django; what that imports is never searched for garbage.
+
+    As ``django.setup``, but for the prefix of addresses: that imports what answers requests, forms
+    and models.
+    """
     gc.disable()
     try:
-        import django  # noqa: PLC0415 - not to list the names
-
         use_own_settings()
-        django.setup()
+        from django.apps import apps  # noqa: PLC0415 - not to list the names
+        from django.conf import settings  # noqa: PLC0415
+
+        if settings.LOGGING_CONFIG:  # of settings that are not our own
+            from django.utils.log import configure_logging  # noqa: PLC0415
+
+            configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+        apps.populate(settings.INSTALLED_APPS)
         gc.freeze()
     finally:
         gc.enable()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,8 @@ import orjson
 
 from ..chat.conversation import Conversation, Conversations, add_messages, calls_of, open_reply
 from ..chat.reply import Reply
-from ..chat.tool_calls import CallContext, ToolCalls
+from ..chat.tool_calls.context import CallContext
+from ..chat.tool_calls.handling import ToolCalls
 from ..core.ids import new_call_id
 from ..errors import JSONObject, MochiError, ModelNotFound, ProviderNotConfigured, ToolsNotSupported
 from ..protocol.events import (
@@ -26,9 +28,11 @@ from ..protocol.events import (
     Event,
 )
 from ..protocol.messages import AssistantMessage, Message, ToolCall, UserMessage
+from ..services.chat_model import ChatModel
 from ..services.history import objects, system_of
-from ..services.requests import ChatModel, RequestExtras
+from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
+from ..sessions.types import TextCallMode
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService, cut
 from .discovery import AGENT_TOOL, AgentDefinition
@@ -56,6 +60,11 @@ class AgentExecutionService:
         self.execution = execution
         self.prompts = prompts
 
+    @property
+    def text_calls(self) -> TextCallMode:
+        """What becomes of calls as text, where the person's conversation does not say."""
+        return self._conversations.text_calls
+
     async def run(
         self,
         definition: AgentDefinition,
@@ -79,16 +88,12 @@ class AgentExecutionService:
             ToolFailed: it could not begin, or not go on.
         """
         try:
-            model = await self._find_model(definition, context.model)
-
-            def instruct(session: ChatSession) -> None:
-                session.metadata.model = model.full_name
-                session.metadata.begin_run(context.run.run_id)
-                system = system_of(session)
-                if system is None or system.get("content") != definition.system_prompt:
-                    session.set_system_prompt(definition.system_prompt)
-                add_messages(session, [UserMessage(content=instruction)])
-
+            is_native = not context.settings.is_prompted
+            needs_tools = bool(definition.tools) and is_native
+            model = await self._find_model(definition, context.model, tools=needs_tools)
+            instruct = partial(
+                _instruct, definition, instruction, model.full_name, context.run.run_id
+            )
             before = context.before
             is_new = session_id is None and before is None
             if before is not None:
@@ -102,22 +107,30 @@ class AgentExecutionService:
                     session = await self._sessions.update(session_id, instruct)  # noqa: PLW2901
                 begin = len(session.messages) if before is None else before.begin
                 conversation = self._conversations.open(
-                    session, model, context.run, sessions=self._sessions
+                    session,
+                    model,
+                    context.run,
+                    sessions=self._sessions,
+                    settings=context.settings,
                 )
                 run = AgentRun(self, definition, tools, conversation, context, begin=begin)
                 if before is None:
                     context.run.agent(context.tool_call_id, session_id, begin)
                 else:
                     await run.resume(session)
-                async with aclosing(run.events(instruction)) as events:
-                    async for event in events:
-                        yield event
+                try:
+                    async with aclosing(run.events(instruction)) as events:
+                        async for event in events:
+                            yield event
+                finally:
+                    await conversation.compact_if_full()
         except MochiError as error:
             reason = f"agent {definition.name!r} cannot work now: {error.message}"
             raise ToolFailed(reason) from error
 
-    async def _find_model(self, definition: AgentDefinition, fallback: str) -> ChatModel:
-        tools = bool(definition.tools)
+    async def _find_model(
+        self, definition: AgentDefinition, fallback: str, *, tools: bool
+    ) -> ChatModel:
         if definition.model is not None:
             with suppress(ModelNotFound, ProviderNotConfigured, ToolsNotSupported):
                 return await self._conversations.find_model(definition.model, tools=tools)
@@ -130,16 +143,26 @@ class AgentExecutionService:
         instruct: Callable[[ChatSession], None],
     ) -> str:
         def prepare(session: ChatSession) -> None:
-            extra = session.metadata.model_extra
-            assert extra is not None  # noqa: S101 - the model keeps keys that it does not know
-            extra[AGENT_KEY] = definition.name
+            session.metadata.set_optional(AGENT_KEY, definition.name)
             instruct(session)
 
         return (await self._sessions.create(model.full_name, prepare=prepare)).session_id
 
 
+def _instruct(
+    definition: AgentDefinition, instruction: str, model: str, run_id: str, session: ChatSession
+) -> None:
+    """Let a session begin a run with an instruction."""
+    session.metadata.model = model
+    session.metadata.begin_run(run_id)
+    system = system_of(session)
+    if system is None or system.get("content") != definition.system_prompt:
+        session.set_system_prompt(definition.system_prompt)
+    add_messages(session, [UserMessage(content=instruction)])
+
+
 def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
-    owner = (session.metadata.model_extra or {}).get(AGENT_KEY)
+    owner = session.metadata.optional(AGENT_KEY)
     if owner is not None and owner != definition.name:
         raise ToolFailed(f"session {session.session_id} belongs to agent {owner!r}.")
 
@@ -213,6 +236,7 @@ class AgentRun:
             sampler=context.sampler,
             tools={tool.name: tool for tool in tools},
             settings=context.settings,
+            text_calls=context.settings.text_calls_or(service.text_calls),
             depth=context.depth + 1,
         )
         self.planning = service.prompts.planning(tools)
@@ -295,7 +319,7 @@ class AgentRun:
         """Work with the tools, from this round on."""
         for number in range(first, self.max_rounds + 1):
             reply = Reply()
-            last = number == self.max_rounds
+            last = number == self.max_rounds or self.calls.repeats
             extras = self._extras(self.execution, tools=not last)
             async with aclosing(self._ask(reply, extras, AgentExecution)) as deltas:
                 async for delta in deltas:
@@ -313,7 +337,7 @@ class AgentRun:
 
     def _extras(self, prompt: str, *, tools: bool = False) -> RequestExtras:
         """Return the phase's prompt, as a user's message: every chat template knows that role."""
-        schemas = self.calls.schemas() if tools else ()
+        schemas = self.calls.offer() if tools else ()
         return RequestExtras(tools=schemas, messages=[{"role": "user", "content": prompt}])
 
     async def _ask(

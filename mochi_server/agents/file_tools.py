@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from ..core.aio import in_thread
-from ..core.files import NOT_PLAIN, read_plain
+from ..core.files import NOT_PLAIN, NotUTF8, read_plain, text_of
 from ..errors import JSONObject
 from ..tools.base import FolderDescription, LoadedFolder, ToolFailed
 from ..tools.folder.source import FunctionTool, function_tools
@@ -96,9 +96,10 @@ def _text(folder: Path, path: str) -> str:
         raise ToolFailed(f"{path!r} cannot be read: {error.strerror}.") from error
     if len(content) > MAX_FILE_BYTES:
         raise ToolFailed(f"{path!r} is larger than {MAX_FILE_BYTES:,} bytes.")
-    if b"\0" in content:
-        raise ToolFailed(f"{path!r} is not a text file.")
-    return content.decode("utf-8", "replace")
+    try:
+        return text_of(content)
+    except NotUTF8 as error:
+        raise ToolFailed(f"{path!r} cannot be read: {error}.") from error
 
 
 def _inside(folder: Path, path: str) -> Path:

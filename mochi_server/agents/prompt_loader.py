@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..core.files import read_plain
+from ..core.files import NotUTF8, read_plain, text_of
 from ..tools.base import Tool
 from .folder import FileVersion, file_version
 
@@ -59,11 +59,11 @@ class _PromptFile:
     def _read(self) -> str:
         try:
             content, _ = read_plain(self._path, MAX_FILE_BYTES + 1)
-            text = content.decode("utf-8-sig").strip()
+            text = text_of(content).strip()
         except OSError as error:
             return self._refuse(error.strerror or str(error))
-        except UnicodeDecodeError:
-            return self._refuse("it is not UTF-8 text")
+        except NotUTF8 as error:
+            return self._refuse(str(error))
         if len(content) > MAX_FILE_BYTES:
             return self._refuse(f"it is larger than {MAX_FILE_BYTES:,} bytes")
         return text or self._refuse("it is empty")

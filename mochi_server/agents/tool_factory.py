@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from ..chat.tool_calls import AgentOffer, CallContext
+from ..chat.session_agents import AgentOffer
+from ..chat.tool_calls.context import CallContext
 from ..errors import JSONObject, MochiError
 from ..protocol.events import Event
 from ..sessions.storage.base import SESSION_ID

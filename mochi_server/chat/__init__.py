@@ -1,8 +1,8 @@
 """Chat: turns, their conversations, tool calls and logs, and the service that opens them."""
 
 from ..services.requests import RequestLimits
-from .conversation import Conversations, StoredMessages
-from .runs.log import LogReader, RunLog
+from .conversation import Conversations
+from .runs.log import LogReader, RunLog, StoredMessages
 from .runs.registry import RunRegistry
 from .service import ChatService
 from .status import StatusService

@@ -12,20 +12,25 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..core.aio import in_thread_if
+from ..core.caller import current_caller
 from ..errors import JSONObject, SessionBusy, SessionExists, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ..protocol.options import NO_OPTIONS, ModelOptions
-from ..protocol.response_format import ResponseFormat
-from ..providers.base import Think
-from ..services.requests import ChatModel, RequestExtras
+from ..protocol.turn_request import TurnRequest
+from ..services.chat_model import ChatModel
+from ..services.compaction.text import end_without_open_calls
+from ..services.history import objects, system_of
+from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
-from ..sessions.attachments import NewAttachment
-from ..sessions.session import encode_messages
-from .conversation import MANY_MESSAGES
+from ..sessions.session import MANY_MESSAGES, encode_messages
+from ..sessions.types import HistorySummary, SessionMetadata
+from .control import RunControl, StartedRun
 from .recognition import recognise
-from .runs.control import RunControl, StartedRun
-from .service import ChatService, TurnOptions, function_name
+from .service import ChatService, function_name
+from .tool_calls.results import unanswered
 from .turn import Turn
+
+BETWEEN_PROMPTS = "\n\n"
+"""What stands between the system messages of a request, which become one."""
 
 NEW_SESSION = "new"
 """In the place of a session's id: a new session is to keep the conversation."""
@@ -33,51 +38,41 @@ NEW_SESSION = "new"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """What a client asks of a model."""
+    """A conversation that a client sends whole, and what it asks of the next turn."""
 
-    model: str
-    """Full name of a model, or what stands for one in sessions."""
     messages: Sequence[Message]
     """The whole conversation; system messages at the beginning are the system prompt."""
-    attachments: Sequence[NewAttachment] = ()
-    """The files that messages name."""
-    options: ModelOptions = NO_OPTIONS
-    think: Think | None = False
-    """None: as the model does where a request does not say."""
+    turn: TurnRequest
+    """What is asked, without messages: they are what comes after the last reply. Its model is full
+    name of a model, or what stands for one in sessions. Its attachments are the files that messages
+    name."""
     think_if_able: bool = False
     """Whether a model that cannot think answers without."""
-    response_format: ResponseFormat | None = None
-    client_tools: Sequence[JSONObject] = ()
-    """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
     tells_all_calls: bool = False
     """Whether the messages have the calls of the server's tools, with their results, as well."""
-    must_call: bool = False
-    """Whether the first reply must call a tool."""
-    tools: Sequence[str] | None = None
-    """Names of the server's tools that are offered. None: those of the session, or of what
-    stands for the model; else none."""
     session_id: str | None = None
     """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
     is_private: bool = False
     """Whether it is never kept without a session."""
-    continues: bool = False
-    """Whether the run goes on when nobody reads it."""
     run_id: str | None = None
     """The id of its run, which is new; None: any."""
-    after_run: str | None = None
-    """The run that must be the last one of its session until now; None: any."""
+
+    @property
+    def model(self) -> str:
+        """The name of its model."""
+        return self.turn.model or ""
 
     @property
     def functions(self) -> Collection[str] | None:
         """Names of the functions whose calls are the client's own; None: all are."""
         if not self.tells_all_calls:
             return None
-        return {function_name(tool) for tool in self.client_tools}
+        return {function_name(tool) for tool in self.turn.client_tools}
 
     def split(self) -> tuple[str | None, list[Message], list[Message]]:
         """Return the system prompt, what was said up to the last reply, and what came after it."""
         prompts = [*takewhile(lambda each: isinstance(each, SystemMessage), self.messages)]
-        system = "\n\n".join(each.text for each in prompts) if prompts else None
+        system = BETWEEN_PROMPTS.join(each.text for each in prompts) if prompts else None
         rest = [*self.messages[len(prompts) :]]
         end = len(rest)
         while end and not isinstance(rest[end - 1], AssistantMessage):
@@ -103,12 +98,10 @@ class CompletionService:
             MochiError: what ``ChatService.open_turn`` raises.
         """
         self.chat.runs.check_open()
-        if request.think is None or (request.think and request.think_if_able):
+        if request.turn.think and request.think_if_able:
             model = await self._find_model(request.model)
-            if request.think is None:
-                request = replace(request, think=model.thinks_unasked)
-            elif not model.may_think:
-                request = replace(request, think=False)
+            if not model.may_think:
+                request = replace(request, turn=replace(request.turn, think=None))
         if request.session_id is not None:
             return await self._start_kept(request)
         if self.keeps_all and not request.is_private:
@@ -136,14 +129,21 @@ class CompletionService:
     ) -> StartedRun:
         if request.session_id == NEW_SESSION:
             return await self.run_control.begin(await self._open_new(request, new_id))
+        session_id, (_, _, new) = str(request.session_id), request.split()
+        new = [each for each in new if isinstance(each, UserMessage | ToolMessage)]
         functions = request.functions
-        new = [
-            each
-            for each in request.split()[2]
-            if isinstance(each, UserMessage)
-            or (isinstance(each, ToolMessage) and _is_own(each, functions))
-        ]
-        return await self.run_control.start(str(request.session_id), **_options(request, new))
+        if functions is not None and any(isinstance(each, ToolMessage) for each in new):
+            session = await self.chat.sessions.get(session_id)
+            waiting = {each.tool_call_id for each in unanswered(objects(session.tail()))}
+            new = [
+                each
+                for each in new
+                if not isinstance(each, ToolMessage)
+                or each.tool_name in functions
+                or each.tool_call_id in waiting  # nobody offered it, so the client answers
+            ]
+        turn = replace(request.turn, new_messages=new)
+        return await self.run_control.start(session_id, turn, run_id=request.run_id)
 
     async def load(self, name: str, keep_alive: str | float | None) -> None:
         """Load a model with the window that a new conversation gets.
@@ -176,30 +176,64 @@ class CompletionService:
         return await self.chat.conversations.find_model(setup.model)
 
     async def count_tokens(self, request: CompletionRequest) -> int:
-        """Estimate the tokens of a request: its messages and tools, without those of its session.
+        """Estimate the tokens of a request: its messages and tools, after those of its session.
 
         Raises:
+            SessionNotFound, SessionUnreadable, StorageError.
             ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError, and what
             ``ModelResolver.resolve`` raises.
-            ToolNotFound: ``tools`` names one that the model cannot have.
+            ToolNotFound: ``selected`` names one that the model cannot have.
         """
         conversations = self.chat.conversations
         setup = await self.chat.models.resolve(request.model)
+        session: ChatSession | None = None
+        if request.session_id not in (None, NEW_SESSION):
+            session = await self.chat.sessions.get(str(request.session_id))
+            setup = setup.within(session.metadata)
         model = await conversations.find_model(setup.model)
         ratio = conversations.windows.ratio(model.full_name)
-        offered = await self.chat.offered(setup, request.tools)
-        tools = [*request.client_tools, *(tool.schema() for tool in offered.values())]
+        offered = await self.chat.offered(setup, request.turn.selected)
+        tools = [*request.turn.client_tools, *(tool.schema() for tool in offered.values())]
         system, history, new = request.split()
         own = None if system is None else SystemMessage(content=system).as_stored()
-        prompt = setup.system_message(own)
 
         def count() -> int:
-            messages = [each.as_stored() for each in (*history, *new)]
-            if prompt is not None:
-                messages.insert(0, prompt)
+            before = [each.as_stored() for each in history]
+            prompt = own
+            if session is not None:
+                before, prompt = [*objects(session.stored_messages())], system_of(session)
+                before = before[int(prompt is not None) :]
+            messages = [*before, *(each.as_stored() for each in new)]
+            if (whole := setup.system_message(prompt)) is not None:
+                messages.insert(0, whole)
             return RequestExtras(tools=tools, messages=messages).estimate(ratio)
 
-        return await in_thread_if(len(request.messages) > MANY_MESSAGES, count)
+        stored = 0 if session is None else len(session.messages)
+        return await in_thread_if(len(request.messages) + stored > MANY_MESSAGES, count)
+
+    async def compact(self, request: CompletionRequest) -> tuple[HistorySummary, list[JSONObject]]:
+        """Return a summary of the messages of a request, after those of its session.
+
+        Behind it are the messages that it leaves out: a last reply whose calls wait for results.
+
+        Raises:
+            EmptyHistory: there is no other message.
+            SessionNotFound, SessionUnreadable, StorageError.
+            MochiError: the model cannot be used, or gave no summary.
+        """
+        setup = await self.chat.models.resolve(request.model)
+        metadata = SessionMetadata(session_id="", model=setup.model, created_at="", updated_at="")
+        metadata.owner = current_caller().owner
+        history = ChatSession(metadata)
+        if request.session_id not in (None, NEW_SESSION):
+            history.extend((await self.chat.sessions.get(str(request.session_id))).document().lines)
+        messages = request.split()
+        lines = [*messages[1], *messages[2]]
+        is_long = len(lines) > MANY_MESSAGES
+        history.extend(await in_thread_if(is_long, encode_messages, lines))
+        summary = await self.chat.conversations.compaction.compact_sent(history, setup.model)
+        whole = [*objects(history.stored_messages())]
+        return summary, whole[end_without_open_calls(whole) :]
 
     async def _open_temporary(self, request: CompletionRequest) -> Turn:
         """Open a turn of a session that is deleted when the turn has ended."""
@@ -241,16 +275,12 @@ async def _open(
         request.model,
         system_prompt=system,
         session_id=session_id,
-        options=request.options,
+        options=request.turn.options,
         prepare=prepare,
     )
     stack.push_async_callback(delete, chat.sessions, session.session_id)
-    return await chat.open_turn(session.session_id, **_options(request, new))
-
-
-def _is_own(result: ToolMessage, functions: Collection[str] | None) -> bool:
-    """Return whether it is of a call of the client's; the session has the others already."""
-    return functions is None or result.tool_name in functions
+    turn = replace(request.turn, new_messages=new)
+    return await chat.open_turn(session.session_id, turn, run_id=request.run_id)
 
 
 async def _delete(sessions: SessionManager, session_id: str) -> None:
@@ -266,20 +296,3 @@ async def _delete_unused(sessions: SessionManager, session_id: str) -> None:
         await sessions.delete(
             session_id, only_if=lambda session: session.metadata.last_run_id is None
         )
-
-
-def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
-    return {
-        "model": request.model,
-        "new_messages": new,
-        "attachments": request.attachments,
-        "client_tools": request.client_tools,
-        "must_call": request.must_call,
-        "think": request.think or False,
-        "response_format": request.response_format,
-        "options": request.options,
-        "selected": request.tools,
-        "continues": request.continues,
-        "run_id": request.run_id,
-        "after_run": request.after_run,
-    }

@@ -6,46 +6,51 @@ Turns of people and the work of agents are two loops over this.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
 
 from ..core.aio import in_thread_if, run_to_completion
-from ..errors import ContextOverflow, InvalidRequest, ProviderError, StorageError
-from ..protocol.completions import Finish
-from ..protocol.events import ContentDelta, Event, HistoryShortened
+from ..errors import (
+    ContextOverflow,
+    InvalidRequest,
+    JSONObject,
+    MochiError,
+    ProviderError,
+    StorageUnavailable,
+)
+from ..protocol.completions import Chunk, Finish
+from ..protocol.events import ContentDelta, Event, HistoryCompacted, HistoryShortened
 from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from ..protocol.options import NO_OPTIONS, ModelOptions
-from ..protocol.response_format import ResponseFormat
+from ..protocol.turn_request import NO_REQUEST, TurnRequest
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
+from ..providers.text_thinking import TextThinking
+from ..services.chat_model import ChatModel
+from ..services.compaction.service import CompactionService, FullHistory
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..services.history import estimate, objects
 from ..services.models.resolver import ModelSetup
 from ..services.requests import (
     NO_EXTRAS,
-    ChatModel,
     RequestBuilder,
     RequestExtras,
     RequestLimits,
 )
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
-from ..sessions.session import encode_messages
+from ..sessions.session import MANY_MESSAGES, encode_messages
+from ..sessions.types import TextCallMode, ToolSettings
 from ..tools.base import SamplingAnswer, SamplingRequest
+from .find_tools import ToolShelf, shelf_of
 from .reply import Reply
 from .runs.observer import ObservedRequest
 from .runs.run import Run
-from .tool_calls import Results, ToolCalls, results_or_interrupted, unanswered
+from .text_calls import DemandedCall, TextCalls
+from .tool_calls.handling import ToolCalls
+from .tool_calls.results import Results, results_or_interrupted, unanswered
 from .waiting_calls import WaitingCalls
-
-MANY_MESSAGES = 200
-"""Number of messages above which they are encoded in a thread."""
-
-StoredMessages = deque[AssistantMessage | ToolMessage]
-"""Messages that a turn has stored; a reader who wants whole messages takes them out."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,10 +68,28 @@ class Conversation:
     run: Run
     """The run that it is part of, whose journal gets what is about to be stored."""
     requests: RequestBuilder
+    finds_text_calls: bool
+    """Whether calls that the model writes as text are calls."""
     sessions: SessionManager
     preempt: Callable[[str, str], None]
-    stored_messages: StoredMessages | None
-    """Gets every message that is stored, before the events that follow from it."""
+    compaction: CompactionService
+
+    async def compact_if_full(self) -> None:
+        """Let a summary of the oldest messages be made if the window is nearly full."""
+        room = self.requests.room
+        if room is None or not self.requests.is_full:
+            return
+        is_sent = self.run.head.is_temporary and self.session_id == self.run.head.session_id
+        with suppress(MochiError):  # it may be deleted by now
+            self.compaction.schedule(
+                FullHistory(
+                    session_id=self.session_id,
+                    model=self.model.full_name,
+                    room=room,
+                    sessions=self.sessions,
+                    sent=await self.sessions.get(self.session_id) if is_sent else None,
+                )
+            )
 
     async def ask(
         self, reply: Reply, extras: RequestExtras = NO_EXTRAS
@@ -83,24 +106,28 @@ class Conversation:
         retried = False
         longest = self.requests.limits.max_reply_bytes
         self.preempt(self.model.full_name, self.session_id)
-        told = self.requests.dropped
+        told = self._left_out()
         request = await self._request(extras)
         while True:
-            if self.requests.dropped != told:
-                told = self.requests.dropped
-                yield [HistoryShortened(dropped_messages=told)]
+            if new := [each for each in self._left_out() if each not in told]:
+                told = new
+                yield new
+            stages = TextStages(self._text_calls(extras))
             try:
                 with self._asking() as call:
                     async with aclosing(self.model.provider.batches(request)) as batches:
                         del request  # it may be long, and a stream lives long
                         async for chunks in batches:
                             call.count(len(chunks))
-                            if deltas := reply.add(chunks):
+                            if deltas := reply.add(stages.add(chunks)):
                                 yield deltas
-                            if reply.size > longest:
-                                self._refuse_longer(longest)
+                            self._check_length(reply, longest)
+                            if stages.is_over:
+                                break
+                    reply.separate_thinking()
                     call.finish = reply.finish
             except ContextOverflow as error:
+                reply.add(stages.flush())
                 if retried or not reply.is_empty:
                     await self.store_partial(reply)
                     raise
@@ -111,15 +138,53 @@ class Conversation:
                     raise
                 continue
             except BaseException:
+                reply.add(stages.flush())
                 await self.store_partial(reply)
                 raise
             return
 
+    async def shelf(self, tools: Sequence[JSONObject]) -> ToolShelf | None:
+        """Return the shelf of tools that are too many to be offered at once."""
+        session = self.session or await self.sessions.get(self.session_id)
+        return shelf_of(tools, self.requests, session)
+
+    async def on_offer(self, shelf: ToolShelf) -> list[JSONObject]:
+        """Return the schemas of those tools on a shelf that the next request has."""
+        session = self.session or await self.sessions.get(self.session_id)
+        return shelf.offered(session)
+
+    def _left_out(self) -> list[Event]:
+        """Return what there is to tell about messages that the last request does not have."""
+        requests = self.requests
+        events: list[Event] = []
+        if requests.summarised:
+            events.append(
+                HistoryCompacted(
+                    summarised_messages=requests.summarised,
+                    through_message_id=requests.through_message_id,
+                )
+            )
+        if requests.dropped:
+            events.append(HistoryShortened(dropped_messages=requests.dropped))
+        return events
+
+    def _text_calls(self, extras: RequestExtras) -> TextCalls | DemandedCall | None:
+        """Return what finds calls in the text of a reply, where there can be some."""
+        if self.requests.is_held_to_call(extras):
+            return DemandedCall(extras.tools)
+        tools = [*extras.tools, *extras.withheld]
+        is_sought = self.requests.is_prompted or (
+            self.finds_text_calls and not self.requests.response_format
+        )
+        return TextCalls(tools) if tools and is_sought else None
+
     def _asking(self) -> AbstractContextManager[ObservedRequest]:
         return self.run.asking(self.session_id, self.model.provider.alias, self.model.name)
 
-    def _refuse_longer(self, longest: float) -> NoReturn:
-        text = f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB)."
+    def _check_length(self, reply: Reply, longest: float) -> None:
+        if reply.size <= longest:
+            return
+        text = f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_BODY_MB)."
         raise ProviderError(text, details={"model": self.model.full_name, "incomplete": True})
 
     async def run_calls(self, reply: Reply, calls: ToolCalls) -> AsyncGenerator[list[Event], None]:
@@ -146,8 +211,13 @@ class Conversation:
             if not self.run.is_let_go:
                 await self.store(*results_or_interrupted(calls, results))
 
-    async def store_answer(self, reply: Reply) -> AssistantMessage:
-        """Store a reply without calls, which a person can read, and return its message."""
+    async def store_answer(self, reply: Reply, *, is_whole: bool = True) -> AssistantMessage:
+        """Store a reply without calls, which a person can read, and return its message.
+
+        Args:
+            reply: The reply.
+            is_whole: Whether it has the form that it must have.
+        """
         message = reply.message(self.model.full_name)
         if not reply.has_answer:
             if not reply.is_empty:
@@ -157,15 +227,24 @@ class Conversation:
                 "The model ended its reply without any text.",
                 details={"model": self.model.full_name, "finish_reason": reason},
             )
-        await self.store(message)
+        await self.store(message, is_whole=is_whole)
         self.requests.learn(message)
         return message
 
-    async def store(self, *messages: AssistantMessage | ToolMessage) -> None:
-        """Append messages to the session, also if the caller is cancelled meanwhile."""
-        await run_to_completion(self._append(messages))
+    async def store(
+        self, *messages: AssistantMessage | ToolMessage, is_whole: bool = False
+    ) -> None:
+        """Append messages to the session, also if the caller is cancelled meanwhile.
 
-    async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
+        Args:
+            messages: The first ones of a run take the place of the answer that it replaces.
+            is_whole: Whether they complete the answer: then what was kept until now goes.
+        """
+        await run_to_completion(self._append(messages, is_whole=is_whole))
+
+    async def _append(
+        self, messages: tuple[AssistantMessage | ToolMessage, ...], *, is_whole: bool
+    ) -> None:
         # A reply may have thousands of calls, each with its result.
         await self.run.storing(self.session_id, messages)
         lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
@@ -174,19 +253,26 @@ class Conversation:
             is_older = session.metadata.run_number < self.run_number
             if is_older or not session.has_message(self.last_message_id):
                 reason = "what the turn has stored is gone; an earlier state may have been put back"
-                raise StorageError(session_id=self.session_id, reason=reason)
+                raise StorageUnavailable(session_id=self.session_id, reason=reason)
+            head = self.run.head
+            if head.has_yet_to_replace(session):
+                session.set_aside_answer(keep=head.request.keep)
             session.extend(lines)
+            if is_whole:
+                session.settle_variants(keep=head.request.keep)
             self.requests.note_window(session)
 
         await self.sessions.update(self.session_id, change)
+        self.requests.note_stored(message.as_stored() for message in messages)
         self.session = None
         self.last_message_id = messages[-1].message_id
-        if self.stored_messages is not None:
-            self.stored_messages.extend(messages)
+        self.run.stored(self.session_id, messages)
 
     async def _request(self, extras: RequestExtras) -> ModelRequest:
         session = self.session or await self.sessions.get(self.session_id)
         self.session = None
+        if self.run.head.has_yet_to_replace(session):
+            session.truncate_after_last_user()
         return await self.requests.build(session, extras)
 
     async def store_partial(self, reply: Reply) -> None:
@@ -207,11 +293,15 @@ class Conversations:
     limits: RequestLimits
     attachments: AttachmentStore
     """The files of messages."""
+    text_calls: TextCallMode
+    """What becomes of calls that models write as text, where a session does not say."""
+    compaction: CompactionService
+    """Makes summaries of the oldest messages, and finds them."""
     preempt: Callable[[str, str], None]
     """Called with model and session before each request, to stop background work on the server."""
 
     async def find_model(
-        self, full_name: str, *, think: Think = False, tools: bool = False
+        self, full_name: str, *, think: Think | None = None, tools: bool = False
     ) -> ChatModel:
         """Find a model that can do what is wanted, and learn how large it is loaded.
 
@@ -273,12 +363,38 @@ class Conversations:
         run: Run,
         *,
         sessions: SessionManager,
+        settings: ToolSettings,
+        request: TurnRequest = NO_REQUEST,
         setup: ModelSetup | None = None,
-        think: Think = False,
-        options: ModelOptions = NO_OPTIONS,
-        response_format: ResponseFormat | None = None,
-        stored_messages: StoredMessages | None = None,
     ) -> Conversation:
+        """Open a conversation.
+
+        Args:
+            session: As it is stored now.
+            model: The model that is asked.
+            run: What asks it.
+            sessions: Where the session is.
+            settings: How the model calls tools.
+            request: How it thinks and answers, and its options.
+            setup: What else requests to it have.
+        """
+        setup = setup or ModelSetup(model=model.full_name)
+        is_sent = run.head.is_temporary and session.session_id == run.head.session_id
+        compacts = self.compaction.enabled if setup.compaction is None else setup.compaction
+        covered_part = partial(self.compaction.covered_part, is_sent=is_sent)
+        requests = RequestBuilder(
+            model=model,
+            think=request.think,
+            options=request.options,
+            limits=self.limits,
+            windows=self.windows,
+            attachments=self.attachments,
+            files_of=run.head.session_id,
+            setup=setup,
+            response_format=request.response_format,
+            covered_part=covered_part if compacts else None,
+            is_prompted=settings.is_prompted or not model.can_call_tools,
+        )
         return Conversation(
             session_id=session.session_id,
             session=session,
@@ -286,21 +402,37 @@ class Conversations:
             run_number=session.metadata.run_number,
             model=model,
             run=run,
-            requests=RequestBuilder(
-                model=model,
-                think=think,
-                options=options,
-                limits=self.limits,
-                windows=self.windows,
-                attachments=self.attachments,
-                files_of=run.head.session_id,
-                setup=setup or ModelSetup(model=model.full_name),
-                response_format=response_format,
-            ),
+            requests=requests,
+            finds_text_calls=settings.text_calls_or(self.text_calls) != "off",
             sessions=sessions,
             preempt=self.preempt,
-            stored_messages=stored_messages,
+            compaction=self.compaction,
         )
+
+
+class TextStages:
+    """What a reply's chunks pass: text in them may be thinking, or calls."""
+
+    __slots__ = ("_calls", "_thinking")
+
+    def __init__(self, calls: TextCalls | DemandedCall | None) -> None:
+        self._thinking = TextThinking()
+        self._calls = calls
+
+    def add(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return what is known now."""
+        chunks = self._thinking.add(chunks)
+        return chunks if self._calls is None else self._calls.add(chunks)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new comes, although the model goes on."""
+        return self._calls is not None and self._calls.is_over
+
+    def flush(self) -> Sequence[Chunk]:
+        """Return what is held back, where the reply is cut off."""
+        held = self._thinking.flush()
+        return held if self._calls is None else [*self._calls.add(held), *self._calls.flush()]
 
 
 def add_messages(session: ChatSession, messages: Sequence[Message]) -> None:
@@ -352,7 +484,10 @@ def calls_of(reply: AssistantMessage) -> list[ToolCall]:
     """Return the calls of a stored reply."""
     return [
         ToolCall(
-            id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]
+            id=call["id"],
+            name=call["function"]["name"],
+            arguments=call["function"]["arguments"],
+            recovered=call.get("recovered") is True,
         )
         for call in reply.tool_calls or []
     ]

@@ -16,19 +16,18 @@ import orjson
 from ..core.aio import in_thread_if, yield_to_loop
 from ..core.caller import current_caller
 from ..errors import JSONObject, SessionNotFound
+from ..protocol.fold import BETWEEN_REPLIES
 from ..protocol.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import attachments_of
-from .conversation import MANY_MESSAGES, calls_of
+from ..sessions.session import MANY_MESSAGES
+from .conversation import calls_of
 
 MOST_ALIKE = 50
 """Conversations with the same begin that are looked at; there is a new session beyond them."""
 
 _YIELD_EVERY = 100
 """Messages after which a thread that reads them lets the event loop run."""
-
-BETWEEN_REPLIES = "\n\n"
-"""What stands between the texts of two replies of the model, where tools ran between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from typing_extensions import assert_never
 
 from ..core.ids import new_call_id
-from ..errors import InternalError, JSONObject
+from ..errors import JSONObject
 from ..protocol.completions import Chunk, Finish
 from ..protocol.events import (
     AgentComplete,
@@ -20,12 +20,13 @@ from ..protocol.events import (
     ConfirmationRequired,
     ContentDelta,
     Event,
-    MessageComplete,
     ThinkingDelta,
     ToolCallStarted,
     ToolResultReady,
 )
+from ..protocol.fold import Fold, FoldedAgent, FoldedCall
 from ..protocol.messages import AssistantMessage, ToolCall
+from ..providers.text_thinking import split_unopened
 from ..sessions.codec import encode
 
 _ESCAPED: Final = re.compile(rb'["\\\x00-\x1f\xed]').search
@@ -81,6 +82,14 @@ class Reply:
         self._by_id[call.id] = call
         self.calls.append(call)
 
+    def separate_thinking(self) -> None:
+        """Take thinking out of a whole text whose template has opened it, unseen."""
+        if self._thinking or b"</think" not in self._text:
+            return
+        if (parts := split_unopened(self.text)) is not None:
+            thinking, text = (part.encode("utf-8", "surrogatepass") for part in parts)
+            self._thinking, self._text = bytearray(thinking), bytearray(text)
+
     @property
     def text(self) -> str:
         """The text so far."""
@@ -119,25 +128,30 @@ def _decoded(text: bytearray) -> str:
     return text.decode("utf-8", "surrogatepass")
 
 
+_OF_CALL: Final = (
+    "tool_name",
+    "arguments",
+    "call_index",
+    "tool_call_id",
+    "confirmation_id",
+    "recovered",
+)
+"""What an answer says of the begin of a call."""
+
+
 class WholeReply:
     """The events of a turn as one JSON answer."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._calls: list[JSONObject] = []
-        self._open_calls: dict[str, JSONObject] = {}
-        """Calls without a result, by id; a model may use an id again in its next reply."""
-        self._agent_events: dict[str, list[JsonValue]] = {}
-        """Lists of events by the id of the call that started the agent; agents within an agent
-        share the list of the outermost one."""
-        self._final: MessageComplete | None = None
+        self._fold = Fold()
+        self._agent_events: dict[FoldedAgent, list[JsonValue]] = {}
+        """Of the agents that the model has called, and of those within them."""
 
     def add(self, event: Event) -> None:
+        self._fold.add(event)
         match event:
-            case AgentStart():
-                self._start_agent(event)
-                self._add_agent_event(event, event.agent_call_id)
-            case AgentDelta() | AgentComplete():
+            case AgentStart() | AgentDelta() | AgentComplete():
                 self._add_agent_event(event, event.agent_call_id)
             case (
                 ToolCallStarted()
@@ -146,43 +160,12 @@ class WholeReply:
                 | ToolResultReady()
             ) if event.agent_call_id is not None:
                 self._add_agent_event(event, event.agent_call_id)
-            case ToolCallStarted():
-                self._start_call(event.tool_call_id, event.payload())
-            case ConfirmationRequired():
-                entry: JSONObject = {
-                    "tool_name": event.tool_name,
-                    "arguments": event.arguments,
-                    "call_index": event.call_index,
-                    "tool_call_id": event.tool_call_id,
-                    "confirmation_id": event.confirmation_id,
-                }
-                self._start_call(event.tool_call_id, entry)
-            case ConfirmationDecided():
-                self._open_calls[event.tool_call_id].update(
-                    arguments=event.arguments, edited=event.edited, approved=event.approved
-                )
-            case ToolResultReady():
-                self._open_calls.pop(event.tool_call_id).update(event.payload())
-            case MessageComplete():
-                self._final = event
             case _:
                 pass
 
-    def _start_call(self, call_id: str, entry: JSONObject) -> None:
-        self._open_calls[call_id] = entry
-        self._calls.append(entry)
-
-    def _start_agent(self, event: AgentStart) -> None:
-        if event.parent_call_id is not None:
-            self._agent_events[event.agent_call_id] = self._agent_events[event.parent_call_id]
-            return
-        events: list[JsonValue] = []
-        self._agent_events[event.agent_call_id] = events
-        self._open_calls[event.agent_call_id]["agent_events"] = events
-
     def _add_agent_event(self, event: Event, call_id: str) -> None:
         """Add an event of an agent; neighbouring pieces of its text become one."""
-        events = self._agent_events[call_id]
+        events = self._agent_events.setdefault(self._fold.agents[call_id].outermost, [])
         last = events[-1] if events else None
         data = event.payload()
         if isinstance(event, AgentDelta) and isinstance(last, dict) and last["event"] == event.type:
@@ -192,26 +175,39 @@ class WholeReply:
                 return
         events.append({"event": event.type, "data": data})
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the answer is complete."""
-        return self._final is not None
-
     def as_json(self) -> JSONObject:
-        if self._final is None:
-            raise InternalError
+        """Return the answer.
+
+        Raises:
+            RunStopped: a person has stopped the run.
+        """
+        complete = self._fold.answer()
         answer: JSONObject = {
             "session_id": self._session_id,
-            "message": self._final.message,
-            "tool_calls_executed": list(self._calls),
-            "context_window": self._final.context_window,
-            "finish_reason": self._final.finish_reason,
+            "message": complete.message,
+            "tool_calls_executed": [
+                self._entry_of(call)
+                for call in self._fold.calls
+                if call.begin.agent_call_id is None
+            ],
+            "context_window": complete.context_window,
+            "finish_reason": complete.finish_reason,
         }
-        if self._final.tool_rounds_exhausted:
+        if complete.tool_rounds_exhausted:
             answer["tool_rounds_exhausted"] = True
-        if self._final.ignored_options:
-            answer["ignored_options"] = list(self._final.ignored_options)
+        if complete.ignored_options:
+            answer["ignored_options"] = list(complete.ignored_options)
         return answer
+
+    def _entry_of(self, call: FoldedCall) -> JSONObject:
+        begin = call.begin.payload()
+        entry: JSONObject = {name: begin[name] for name in _OF_CALL if name in begin}
+        if (decision := call.decision) is not None:
+            entry["arguments"] = decision.arguments
+            entry["edited"], entry["approved"] = decision.edited, decision.approved
+        if call.agent is not None:
+            entry["agent_events"] = self._agent_events[call.agent]
+        return entry if call.result is None else entry | call.result.payload()
 
 
 def _json_size(encoded: bytes, text: str) -> int:

@@ -16,15 +16,19 @@ from typing_extensions import Self
 from ..core.ids import new_run_id
 from ..errors import InvalidRequest, JSONObject, RunNotFound
 from ..protocol.messages import Message, SystemMessage
+from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
 from ..sessions.fork import fork_session
 from .completions import NEW_SESSION, CompletionRequest, CompletionService
-from .runs.control import StartedRun
+from .control import StartedRun
 
 RECORD = "response"
 """Key of a message under which the response is, to which it belongs."""
+
+BEGINS_SESSION = "begins_session"
+"""Key of a record that says that its request has sent all messages before it."""
 
 _ID = re.compile(r"resp_(?:(?P<session>.+)_)?(?P<run>[0-9a-f]{16})(?:p(?P<part>\d{1,18}))?")
 _ITEM = re.compile(r"[a-z]+_(?P<response>(?:.+?_)?[0-9a-f]{16}(?:p\d{1,18})?)_.+")
@@ -81,7 +85,7 @@ class StoredResponse:
     record: JSONObject
     """What the request had beside its messages."""
     input: Sequence[JSONObject]
-    """Messages that the request has added."""
+    """Messages that the request has added; all of them, where it has begun the session."""
     output: Sequence[JSONObject]
     """Messages of the model and results of the server's tools, so far."""
     is_last: bool
@@ -95,7 +99,7 @@ def stored_response(session: ChatSession, run_id: str) -> StoredResponse:
         RunNotFound: the session does not have it, or not any more.
     """
     messages = [*objects(session.stored_messages())]
-    begin = next((n for n, each in enumerate(messages) if _run_of(each) == run_id), None)
+    begin = next((n for n, each in enumerate(messages) if run_of(each) == run_id), None)
     if begin is None:
         message = f"There is no response of the run {run_id!r} in session {session.session_id!r}."
         raise RunNotFound(message, details={"run_id": run_id})
@@ -103,23 +107,30 @@ def stored_response(session: ChatSession, run_id: str) -> StoredResponse:
     while answer < len(messages) and messages[answer].get("role") != "assistant":
         answer += 1
     end = answer
-    while end < len(messages) and not _begins_another(messages[end]):
+    while end < len(messages) and not begins_another(messages[end]):
         end += 1
     record = messages[begin][RECORD]
     return StoredResponse(
         record=record if isinstance(record, dict) else {},
-        input=messages[begin:answer],
+        input=messages[0 if _begins_session(messages[begin]) else begin : answer],
         output=messages[answer:end],
         is_last=end == len(messages),
     )
 
 
-def _run_of(message: JSONObject) -> object:
+def _begins_session(message: JSONObject) -> bool:
+    record = message.get(RECORD)
+    return isinstance(record, dict) and record.get(BEGINS_SESSION) is True
+
+
+def run_of(message: JSONObject) -> object:
+    """Return the run of the response that begins with a message; None if none does."""
     record = message.get(RECORD)
     return record.get("run_id") if isinstance(record, dict) else None
 
 
-def _begins_another(message: JSONObject) -> bool:
+def begins_another(message: JSONObject) -> bool:
+    """Return whether what follows a message is no part of the response before it."""
     return message.get("role") == "user" or RECORD in message
 
 
@@ -159,28 +170,31 @@ class ResponseService:
             session_id, after_run = await self._session_after(previous)
         elif session_id is None and stored:
             session_id = NEW_SESSION
+        if session_id == NEW_SESSION:
+            record = {**record, BEGINS_SESSION: True}
         request = replace(
             request,
             messages=_recorded(request.messages, {"run_id": run_id, **record}),
             session_id=session_id,
             is_private=not stored,
             run_id=run_id,
-            after_run=after_run,
+            turn=replace(request.turn, after_run=after_run),
         )
         started = await self.completions.start(request)
         return started, ResponseId(run_id, started.kept_session_id)
 
-    async def _session_after(self, previous: ResponseId) -> tuple[str, str | None]:
+    async def _session_after(self, previous: ResponseId) -> tuple[str, int | None]:
         """Return the session in which a response can follow another one.
 
-        And the run that must still be its last one when that begins, unless it is a fork.
+        And which one of its runs must still be its last one when that begins, unless it is a fork.
         """
         session_id, run_id = previous.session_id, previous.run_id
         if session_id is None:
             raise RunNotFound(f"The response {str(previous)!r} was not stored.")
-        found = stored_response(await self.sessions.get(session_id), run_id)
+        session = await self.sessions.get(session_id)
+        found = stored_response(session, run_id)
         if found.is_last:
-            return session_id, run_id
+            return session_id, session.metadata.run_number
         last = (*found.input, *found.output)[-1].get("message_id")
         fork = await fork_session(
             self.sessions, self.attachments, session_id, last if isinstance(last, str) else None
@@ -211,7 +225,8 @@ class ResponseService:
 
         def is_alone(session: ChatSession) -> bool:
             prompts = sum(isinstance(each, SystemMessage) for each in session.messages)
-            return len(session.messages) - prompts == len(found.input) + len(found.output)
+            own = sum(each.get("role") != "system" for each in (*found.input, *found.output))
+            return len(session.messages) - prompts == own
 
         if not await self.sessions.delete(session_id, only_if=is_alone):
             text = "The response is part of a longer conversation: delete that one."
@@ -220,7 +235,7 @@ class ResponseService:
 
 def _recorded(messages: Sequence[Message], record: JSONObject) -> list[Message]:
     """Return the messages of a request, whose first new one has the record."""
-    new = CompletionRequest(model="", messages=messages).split()[2]
+    new = CompletionRequest(messages=messages, turn=TurnRequest()).split()[2]
     first = next((each for each in new if not isinstance(each, SystemMessage)), None)
     if first is None:
         raise InvalidRequest("The input has no new message.")

@@ -6,8 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
-
-from typing_extensions import TypedDict, Unpack
+from typing import NamedTuple
 
 from ..core.caller import current_caller, may_see
 from ..core.ids import new_run_id
@@ -20,25 +19,23 @@ from ..errors import (
     ProviderError,
     ProviderUnreachable,
     RunInterrupted,
-    RunStopped,
     ServerBusy,
     SessionBusy,
     ShuttingDown,
     StorageError,
     ToolNotFound,
 )
-from ..protocol.events import ErrorEvent, Event, RunStart
+from ..protocol.events import ErrorEvent, Event
 from ..protocol.messages import Message, UserMessage, now
-from ..protocol.options import ModelOptions
-from ..protocol.response_format import RESPONSE_FORMAT, ResponseFormat
-from ..providers.base import Think
+from ..protocol.turn_request import TurnRequest
+from ..providers.registry import NobodyHasModel
+from ..services.chat_model import ChatModel
 from ..services.history import system_of
 from ..services.models.resolver import ModelResolver, ModelSetup
-from ..services.requests import ChatModel
 from ..services.response_format import check_format
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
-from ..sessions.attachments import AttachmentStore, NewAttachment, attach
+from ..sessions.attachments import AttachmentStore
 from ..sessions.types import ToolSettings
 from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
@@ -46,37 +43,29 @@ from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
 from .confirmations.inbox import ConfirmationInbox
 from .confirmations.store import StoredConfirmation
-from .conversation import Conversations, StoredMessages, add_messages, open_reply
+from .conversation import Conversations, add_messages, open_reply
 from .journal.records import RunHead
 from .reply import WholeReply
 from .runs.log import LogReader, RunLog
 from .runs.registry import RunRegistry, log_failure
 from .runs.run import Run
-from .tool_calls import SessionAgents, ToolCalls
+from .session_agents import SessionAgents
+from .tool_calls.handling import ToolCalls
 from .turn import Turn
 
 logger = logging.getLogger(__name__)
 
 
-class TurnOptions(TypedDict, total=False):
-    """Keyword arguments of ``ChatService.open_turn``, which says what they mean."""
+class _Checked(NamedTuple):
+    """What a turn works with that may begin."""
 
-    message: str | None
-    keep: bool
-    new_messages: Sequence[Message] | None
-    attachments: Sequence[NewAttachment]
-    client_tools: Sequence[JSONObject]
-    must_call: bool
-    think: Think
-    options: ModelOptions | None
-    response_format: ResponseFormat | None
-    wait: bool
-    model: str | None
-    selected: Sequence[str] | None
-    stored_messages: StoredMessages | None
-    continues: bool
-    run_id: str | None
-    after_run: str | None
+    request: TurnRequest
+    """What was asked, without the messages; model, options and thinking are settled."""
+    setup: ModelSetup
+    model: ChatModel
+    tools: dict[str, Tool]
+    added: Sequence[Message] | None
+    """The messages that it adds; None: it answers the last one again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +93,9 @@ class ChatService:
     async def open_turn(
         self,
         session_id: str,
+        request: TurnRequest,
         *,
-        message: str | None = None,
-        keep: bool = False,
-        new_messages: Sequence[Message] | None = None,
-        attachments: Sequence[NewAttachment] = (),
-        client_tools: Sequence[JSONObject] = (),
-        must_call: bool = False,
-        think: Think = False,
-        options: ModelOptions | None = None,
-        response_format: ResponseFormat | None = None,
-        wait: bool = True,
-        model: str | None = None,
-        selected: Sequence[str] | None = None,
-        stored_messages: StoredMessages | None = None,
-        continues: bool = False,
         run_id: str | None = None,
-        after_run: str | None = None,
         queued: Run | None = None,
     ) -> Turn:
         """Check all that can be checked, claim the session and store the user's message.
@@ -129,117 +104,103 @@ class ChatService:
 
         Args:
             session_id: The session.
-            message: The user's message; None answers the last one again and drops what follows it.
-            keep: Whether what is dropped is kept as a variant.
-            new_messages: In its place, what a client adds: messages of the user, and results of
-                calls that it has run. Without any, the model goes on after what is stored.
-            attachments: Files that belong to the message, or that new messages name.
-            client_tools: Schemas of the functions that the client runs:
-                ``{"type": "function", "function": {"name", "description", "parameters"}}`` each.
-                They come before tools of the same name. A call of one ends the turn.
-            must_call: Whether the first reply must call a tool. If the provider cannot demand it,
-                ``MessageComplete.ignored_options`` has ``tool_choice``.
-            think: Whether the model thinks first.
-            options: Options for this turn; those of the session hold for what it does not name.
-            response_format: The form of the final answer, which is checked.
-            wait: Whether to wait for confirmations; else calls that need one are denied.
-            model: Name of a model for this turn only, perhaps of a preset or an agent; the
-                session's if None.
-            selected: Names of the tools of this turn; those of the session if None, else those of
-                its preset or agent.
-            stored_messages: Gets every message as it is stored; the reader takes them out.
-            continues: Whether the turn goes on when nobody reads it.
+            request: What the client asks.
             run_id: The id of its run, which is new; made here if None.
-            after_run: The run that must be the session's last one until now; None: any.
-            queued: Its run, if it has waited in a queue; then ``run_id`` is that of this one.
+            queued: Its run, if it has waited in a queue.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
             PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, ThinkingNotSupported,
             ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported, ContextOverflow,
-            ProviderUnreachable, ProviderError, ShuttingDown, ServerBusy, StorageError.
+            ProviderUnreachable, ProviderError, ShuttingDown, ServerBusy, StorageError,
+            SpaceUsedUp.
             ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
             Forbidden: there are tools, and the caller lacks the right to them.
             InvalidRequest: a new message is the result of no call that waits for one; or a call is
                 demanded, and there are no tools.
         """
+        run_id = (queued.run_id if queued is not None else run_id) or new_run_id()
         async with AsyncExitStack() as stack:
             stack.enter_context(self.runs.slot(queued))
-            if response_format is not None:
-                await check_format(response_format)
+            if request.response_format is not None:
+                await check_format(request.response_format)
             session = await stack.enter_async_context(self.sessions.claim(session_id))
-            named = model or session.metadata.model
-            run_id = run_id or new_run_id()
             await self.sessions.check_run(session)
-            if after_run not in (None, session.metadata.last_run_id):
+            if request.after_run not in (None, session.metadata.run_number):
                 raise SessionBusy(session_id=session_id)
-            try:
-                setup = await self.models.resolve(named, wait=True)
-                setup = setup.within(session.metadata)
-                stack.enter_context(
-                    self.summaries.turn(session_id, setup.model, is_kept=not self.is_temporary)
-                )
-                chosen = await self.conversations.find_model(setup.model, think=think)
-            except ProviderError as error:
-                log_failure(session_id, run_id, named, error)
-                raise
-            tools = await self.offered(setup, selected)
-            _check_right(tools)
-            if tools or client_tools:
-                chosen.check_tools()
-            elif must_call:
-                raise InvalidRequest(
-                    "The tool_choice demands a call of a tool that is not offered."
-                )
-
-            if message is not None:
-                question = UserMessage(content=message)
-                attach(question, attachments)
-                new_messages = [question]
-            _check_questions(chosen, setup, session, new_messages or ())
-            await self.attachments.keep(session_id, attachments)
-            number = 0
-
-            def change(session: ChatSession) -> None:
-                nonlocal number
-                number = session.metadata.begin_run(run_id)
-                if new_messages is None:
-                    session.truncate_after_last_user(keep=keep)
-                else:
-                    add_messages(session, new_messages)
-
-            session = await self.sessions.update(session_id, change)
+            checked = await self._check(session, request, run_id)
+            setup, added = checked.setup, checked.added
+            stack.enter_context(
+                self.summaries.turn(session_id, setup.model, is_kept=not self.is_temporary)
+            )
+            await self.sessions.take_space_for(added or ())
+            await self.attachments.keep(session_id, request.attachments)
+            session = await self._begin_run(session_id, run_id, added)
             head = RunHead(
                 run_id=run_id,
                 session_id=session_id,
-                number=number,
+                number=session.metadata.run_number,
                 model=setup.model,
                 started_at=now(),
-                named_model=named,
-                think=think,
-                options=setup.options.with_changes(options).as_stored(),
-                wait=wait,
-                selected=selected,
-                client_tools=client_tools,
-                response_format=None if response_format is None else response_format.as_stored(),
-                continues=continues,
+                request=checked.request,
+                replaces=_without_answer(session) if added is None else None,
                 is_temporary=self.is_temporary,
                 owner=session.metadata.owner,
             )
             run = queued or self.runs.new(head)
             if queued is not None:
                 queued.leave_queue(head)
-            return self._turn(
-                run,
-                session,
-                setup,
-                chosen,
-                tools,
-                claim=stack.pop_all(),
-                must_call=must_call,
-                stored_messages=stored_messages,
-            )
+            claim = stack.pop_all()
+            return self._turn(run, session, setup, checked.model, checked.tools, claim=claim)
+
+    async def _begin_run(
+        self, session_id: str, run_id: str, added: Sequence[Message] | None
+    ) -> ChatSession:
+        """Store that a run begins, with the messages that it adds, and return the session."""
+
+        def change(session: ChatSession) -> None:
+            session.metadata.begin_run(run_id)
+            if added is not None:
+                add_messages(session, added)
+
+        return await self.sessions.update(session_id, change)
+
+    async def check_turn(self, session_id: str, request: TurnRequest) -> None:
+        """Check all of a turn that can be checked while another one goes on; raises its errors."""
+        if request.response_format is not None:
+            await check_format(request.response_format)
+        await self._check(await self.sessions.get(session_id), request)
+
+    async def _check(
+        self, session: ChatSession, request: TurnRequest, run_id: str = ""
+    ) -> _Checked:
+        """Check a turn of a session, and return what it will work with."""
+        named = request.model or session.metadata.model
+        try:
+            setup = await self.models.resolve(named, wait=True)
+            setup = setup.within(session.metadata)
+            chosen = await self.conversations.find_model(setup.model)
+        except ProviderError as error:
+            log_failure(session.session_id, run_id, named, error)
+            raise
+        think = setup.think if request.think is None else request.think
+        think = chosen.decide_thinking(think, unasked=request.thinks_unasked)
+        tools = await self.offered(setup, request.selected)
+        _check_right(tools)
+        if tools or request.client_tools:
+            settings = setup.tool_settings
+            if not request.must_call and (settings is None or not settings.is_prompted):
+                chosen.check_tools()
+        elif request.must_call:
+            raise InvalidRequest("The tool_choice demands a call of a tool that is not offered.")
+        added = request.added()
+        _check_questions(chosen, setup, session, added or ())
+        if added is None:
+            session.set_aside_answer(keep=request.keep)  # in memory: it may be impossible
+        options = setup.options.with_changes(request.options)
+        settled = replace(request.without_messages(), model=named, think=think, options=options)
+        return _Checked(settled, setup, chosen, tools, added)
 
     async def reopen_turn(self, run_id: str) -> Turn | None:
         """Open the turn of a run that waits and that no process executes, where it stands.
@@ -263,10 +224,10 @@ class ChatService:
                 if session.metadata.last_run_id != run_id:  # begun while the journal was away
                     raise RunInterrupted(run_id=run_id)
                 stack.enter_context(self.summaries.turn(head.session_id, head.model))
-                setup = await self.models.resolve(head.named_model or head.model, wait=True)
+                setup = await self.models.resolve(head.request.model or head.model, wait=True)
                 setup = replace(setup, model=head.model).within(session.metadata)
-                chosen = await self.conversations.find_model(head.model, think=head.think)
-                tools = await self.offered(setup, head.selected)
+                chosen = await self.conversations.find_model(head.model, think=head.request.think)
+                tools = await self.offered(setup, head.request.selected)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
@@ -277,7 +238,7 @@ class ChatService:
                 )
         except (
             *(SessionBusy, ServerBusy, ShuttingDown),
-            *(ProviderUnreachable, StorageError, ConfirmationUnavailable),
+            *(ProviderUnreachable, NobodyHasModel, StorageError, ConfirmationUnavailable),
         ):
             raise
         except MochiError as error:
@@ -302,51 +263,35 @@ class ChatService:
         tools: Mapping[str, Tool],
         *,
         claim: AsyncExitStack,
-        must_call: bool = False,
-        stored_messages: StoredMessages | None = None,
         earlier: Sequence[StoredConfirmation] = (),
     ) -> Turn:
         """Return the turn of a run; ``earlier`` is what it has asked before, if it was taken up."""
         settings = setup.tool_settings or ToolSettings()
-        seconds = settings.seconds_to_confirm
-        before = run.before
-        client_tools = {function_name(tool): tool for tool in run.head.client_tools}
-        asked = run.head.response_format
-        response_format = None if asked is None else RESPONSE_FORMAT.validate_python(asked)
-        confirmations = Confirmations(
-            store=self.inbox.store,
-            policies=self.inbox.policies,
-            run_id=run.run_id,
-            session_id=session.session_id,
-            owner=run.head.owner,
-            timeout=self.confirmation_timeout if seconds is None else seconds,
-            wait=run.head.wait,
-            earlier=earlier,
-            announced=before.asked if before is not None else (),
-            decided=before.decided if before is not None else (),
+        before, request = run.before, run.head.request
+        client_tools = {function_name(tool): tool for tool in request.client_tools}
+        conversation = self.conversations.open(
+            session,
+            model,
+            run,
+            sessions=self.sessions,
+            settings=settings,
+            request=request,
+            setup=setup,
         )
+        claim.push_async_callback(conversation.compact_if_full)
         return Turn(
             run=run,
-            conversation=self.conversations.open(
-                session,
-                model,
-                run,
-                sessions=self.sessions,
-                setup=setup,
-                think=run.head.think,
-                options=ModelOptions.read(run.head.options),
-                response_format=response_format,
-                stored_messages=stored_messages,
-            ),
+            conversation=conversation,
             calls=ToolCalls(
                 of_run=run,
                 session_id=session.session_id,
                 model=model.full_name,
                 execution=self.execution,
-                confirmations=confirmations,
+                confirmations=self._confirmations(run, settings, earlier),
                 sampler=self.conversations,
                 tools={name: tool for name, tool in tools.items() if name not in client_tools},
                 settings=settings,
+                text_calls=settings.text_calls_or(self.conversations.text_calls),
                 before=(
                     before.of(session.session_id).unstored(session) if before is not None else None
                 ),
@@ -354,8 +299,27 @@ class ChatService:
             max_rounds=setup.max_tool_rounds or self.max_tool_rounds,
             claim=claim,
             client_tools=client_tools,
-            must_call=must_call,
+            must_call=request.must_call,
             open_reply=open_reply(session) if before is not None else None,
+        )
+
+    def _confirmations(
+        self, run: Run, settings: ToolSettings, earlier: Sequence[StoredConfirmation]
+    ) -> Confirmations:
+        """Return what asks a person about the calls of a run."""
+        seconds = settings.seconds_to_confirm
+        questions = run.before.fold.confirmations if run.before is not None else {}
+        return Confirmations(
+            store=self.inbox.store,
+            policies=self.inbox.policies,
+            run_id=run.run_id,
+            session_id=run.head.session_id,
+            owner=run.head.owner,
+            timeout=self.confirmation_timeout if seconds is None else seconds,
+            wait=run.head.request.wait is not False,
+            earlier=earlier,
+            announced=questions,
+            decided={name for name, (_, waits) in questions.items() if not waits},
         )
 
     async def offered(self, setup: ModelSetup, selected: Sequence[str] | None) -> dict[str, Tool]:
@@ -383,9 +347,7 @@ class ChatService:
         """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
         return self.runs.start(turn)
 
-    async def stream(
-        self, session_id: str, **options: Unpack[TurnOptions]
-    ) -> AsyncGenerator[Event, None]:
+    async def stream(self, session_id: str, request: TurnRequest) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events as they come, ``Done`` last.
 
         Closing the generator stops the turn; what the model has said so far is stored.
@@ -394,21 +356,19 @@ class ChatService:
             MochiError: what ``open_turn`` raises, before the first event; or what ended the turn,
                 in the place of the events ``ErrorEvent`` and ``Done``.
         """
-        reader = self.start(await self.open_turn(session_id, **options)).reader()
+        reader = self.start(await self.open_turn(session_id, request)).reader()
         async with aclosing(events_of(reader)) as events:
             async for event in events:
                 yield event
 
-    async def complete(self, session_id: str, **options: Unpack[TurnOptions]) -> JSONObject:
+    async def complete(self, session_id: str, request: TurnRequest) -> JSONObject:
         """Run a turn and return the whole reply, as ``POST /chat/{id}`` answers it.
-
-        ``wait`` is false by default.
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
-        options.setdefault("wait", False)
-        async with aclosing(self.stream(session_id, **options)) as events:
+        request = replace(request, wait=request.wait is True)
+        async with aclosing(self.stream(session_id, request)) as events:
             return await whole_reply(session_id, events)
 
     async def confirm(
@@ -434,6 +394,16 @@ class ChatService:
         pending = await self.inbox.store.pending(session_id=session_id)
         pending = [each for each in pending if may_see(each.owner)]
         return [confirmation.payload() for confirmation in pending]
+
+
+def _without_answer(session: ChatSession) -> str | None:
+    """Remove from a session in memory what follows its last question.
+
+    Return the id of its last message, empty if that has none; None if nothing follows.
+    """
+    count, last = len(session.messages), session.last_message_id
+    session.truncate_after_last_user()
+    return None if len(session.messages) == count else last or ""
 
 
 def _check_questions(
@@ -490,11 +460,7 @@ async def whole_reply(session_id: str, events: AsyncIterable[Event]) -> JSONObje
     Raises:
         RunStopped: a person has stopped it.
     """
-    fold, run_id = WholeReply(session_id), ""
+    reply = WholeReply(session_id)
     async for event in events:
-        if isinstance(event, RunStart):
-            run_id = event.run_id
-        fold.add(event)
-    if not fold.is_complete:
-        raise RunStopped(run_id=run_id)
-    return fold.as_json()
+        reply.add(event)
+    return reply.as_json()

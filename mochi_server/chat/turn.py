@@ -12,15 +12,22 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 
 from ..errors import JSONObject, ResponseFormatNotMet
-from ..protocol.events import Event, MessageComplete, ReplyRetry, ToolContinuationStart
+from ..protocol.events import (
+    ContentDelta,
+    Event,
+    MessageComplete,
+    ReplyRetry,
+    ToolContinuationStart,
+)
 from ..protocol.messages import AssistantMessage, ToolCall
 from ..protocol.response_format import ResponseFormat
 from ..services.requests import RequestExtras
 from ..services.response_format import problem_in, repair_messages
 from .conversation import Conversation, calls_of
+from .find_tools import ToolShelf
 from .reply import Reply
 from .runs.run import Run
-from .tool_calls import ToolCalls
+from .tool_calls.handling import ToolCalls
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,10 +64,10 @@ class Turn:
         However it ends, what came so far is stored.
         """
         conversation = self.conversation
-        clients = RequestExtras(tools=[*self.client_tools.values()])
-        offered = RequestExtras(
-            tools=[*self.calls.schemas(), *clients.tools], must_call=self.must_call
-        )
+        own = self.calls.offer()
+        clients = RequestExtras(tools=[*self.client_tools.values()], withheld=own)
+        offered = RequestExtras(tools=[*own, *clients.tools], must_call=self.must_call)
+        shelf = await self._shelf(offered.tools)
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds
@@ -73,13 +80,14 @@ class Turn:
                     yield events
         while not is_over:
             reply = Reply()
+            offered, clients = await self._on_offer(shelf, offered, clients)
             exhausted = rounds >= self.max_rounds
-            extras = repair or (clients if exhausted else offered)
+            extras = repair or (clients if exhausted or self.calls.repeats else offered)
             async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
-            if extras is not offered:
-                reply.calls = self._of_client(reply.calls)
+            if extras is not offered and (answer := self._withhold_calls(reply)):
+                yield answer
             offered = replace(offered, must_call=False)
             if reply.calls and not self._of_client(reply.calls):
                 rounds += 1
@@ -100,6 +108,34 @@ class Turn:
                 async for events in batches:
                     yield events
 
+    async def _shelf(self, tools: Sequence[JSONObject]) -> ToolShelf | None:
+        """Return the shelf of tools that are too many, and let the model call what finds them."""
+        shelf = await self.conversation.shelf(tools)
+        if shelf is not None:
+            self.calls.tools = {**self.calls.tools, shelf.finder.name: shelf.finder}
+        return shelf
+
+    async def _on_offer(
+        self, shelf: ToolShelf | None, offered: RequestExtras, clients: RequestExtras
+    ) -> tuple[RequestExtras, RequestExtras]:
+        """Return what requests carry, of a shelf those tools alone that are in use."""
+        if shelf is None:
+            return offered, clients
+        tools = await self.conversation.on_offer(shelf)
+        of_clients = [tool for tool in tools if tool in self.client_tools.values()]
+        return replace(offered, tools=tools), replace(clients, tools=of_clients)
+
+    def _withhold_calls(self, reply: Reply) -> list[Event]:
+        """Take calls of tools that are not offered any more out of a reply.
+
+        If that leaves nothing, the last result is the answer: the model would only repeat itself.
+        """
+        said_calls = any(call.recovered for call in reply.calls)
+        reply.calls = self._of_client(reply.calls)
+        if not said_calls or reply.has_answer:
+            return []
+        return reply.add([ContentDelta(self.calls.last_result)])
+
     async def _problem_in(self, reply: Reply, response_format: ResponseFormat | None) -> str | None:
         """Return why an answer does not have the response format, if there is one."""
         if response_format is None or reply.calls:
@@ -119,7 +155,7 @@ class Turn:
             ResponseFormatNotMet: there is a problem with its form.
         """
         conversation = self.conversation
-        message = await conversation.store_answer(reply)
+        message = await conversation.store_answer(reply, is_whole=problem is None)
         if problem is not None:
             raise ResponseFormatNotMet(
                 model=conversation.model.full_name,
@@ -143,11 +179,19 @@ class Turn:
         yield [self._complete(reply) if is_clients else ToolContinuationStart()]
 
     def _of_client(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        return [call for call in calls if call.name in self.client_tools]
+        """Return the calls of a reply that end the turn, as the client answers them.
+
+        They are those of its functions, and beside them those of tools that nobody has.
+        """
+        if not any(call.name in self.client_tools for call in calls):
+            return []
+        return [call for call in calls if call.name not in self.calls.tools]
 
     async def _run_open(self, reply: AssistantMessage) -> AsyncGenerator[list[Event], None]:
         """Run the calls of a stored reply that are not the client's."""
-        calls = [call for call in calls_of(reply) if call.name not in self.client_tools]
+        all_calls = calls_of(reply)
+        of_client = {call.id for call in self._of_client(all_calls)}
+        calls = [call for call in all_calls if call.id not in of_client]
         if calls:
             async with aclosing(self.conversation.run_stored_calls(calls, self.calls)) as batches:
                 async for events in batches:
@@ -178,6 +222,7 @@ class Turn:
         )
 
     def _ignored_options(self) -> tuple[str, ...]:
-        ignored = tuple(self.conversation.requests.ignored_options)
-        can_force = self.conversation.model.provider.capabilities.forced_calls
-        return (*ignored, "tool_choice") if self.must_call and not can_force else ignored
+        requests = self.conversation.requests
+        ignored = tuple(requests.ignored_options)
+        is_ignored = self.must_call and not requests.can_demand_calls
+        return (*ignored, "tool_choice") if is_ignored else ignored

@@ -15,13 +15,13 @@ from .environment import (
     installer_environment,
     load_settings,
     metrics_folder,
+    secret_files,
     server_processes,
     text_of_value,
     tool_environment,
     traces_are_wanted,
     unknown_variables,
     variables_of_file,
-    with_tool_environment,
 )
 from .settings import MCP_CALLBACK_PATH, MochiServerSettings, variable_of
 
@@ -38,6 +38,7 @@ __all__ = [
     "installer_environment",
     "load_settings",
     "metrics_folder",
+    "secret_files",
     "server_processes",
     "text_of_value",
     "tool_environment",
@@ -45,5 +46,4 @@ __all__ = [
     "unknown_variables",
     "variable_of",
     "variables_of_file",
-    "with_tool_environment",
 ]

@@ -6,8 +6,7 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
 
+from ..core.files import NotUTF8, text_of
 from .settings import PREFIX, MochiServerSettings, variable_of
 
 _SECRET = re.compile(
@@ -26,12 +26,6 @@ _SECRET = re.compile(
 among its options, one of Ollama a login without ``://`` before it, where ``_WITH_LOGIN`` does not
 see them."""
 _WITH_LOGIN = re.compile(r"://[^/]*@")
-
-_SECRET_FIELDS = (
-    *("api_token", "database_url"),
-    *("openai_api_key", "anthropic_api_key", "gemini_api_key"),
-)
-"""Settings whose value may be in a file that a variable ``NAME_FILE`` names."""
 
 OLLAMA_HOST = "OLLAMA_HOST"
 """Variable of Ollama's own programs, read if ``MOCHI_OLLAMA_HOST`` is unset."""
@@ -44,19 +38,30 @@ class SettingsError(Exception):
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     """Read the values of ``NAME_FILE`` variables, for keys that are mounted as files."""
     values: dict[str, str] = {}
-    for field in _SECRET_FIELDS:
+    for field in MochiServerSettings.secret_fields():
         for name in (variable_of(field), field.upper()):
             path = environ.get(f"{name}_FILE")
             if not path or environ.get(name):
                 continue
             try:
-                values[field] = Path(path).read_text(encoding="utf-8").strip()
+                values[field] = text_of(Path(path).read_bytes()).strip()
             except OSError as error:
                 raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
-            except UnicodeDecodeError as error:
-                raise SettingsError(f"{name}_FILE={path} is not UTF-8 text.") from error
+            except NotUTF8 as error:
+                raise SettingsError(f"{name}_FILE={path}: {error}.") from error
             break
     return values
+
+
+def secret_files() -> list[Path]:
+    """Return the files that ``NAME_FILE`` variables name, for those who must not show them."""
+    environ = {**_variables_of_file(), **os.environ}
+    names = [
+        name
+        for field in MochiServerSettings.secret_fields()
+        for name in (variable_of(field), field.upper())
+    ]
+    return [Path(path) for name in names if (path := environ.get(f"{name}_FILE"))]
 
 
 def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - checked by pydantic
@@ -79,16 +84,20 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
 
 def _variables_of_file() -> dict[str, str]:
     """Read the variables of ``.env``, their names in capitals."""
-    values = dotenv_values(".env", interpolate=False)
-    return {name.upper(): value for name, value in values.items() if value is not None}
+    return {name.upper(): value for name, value in _own_file().items()}
+
+
+def _own_file() -> dict[str, str]:
+    path = Path(".env")
+    return variables_of_file(path) if path.is_file() else {}
 
 
 def _settings_of(values: Mapping[str, Any]) -> MochiServerSettings:
     try:
         secrets = _secret_files({**_variables_of_file(), **os.environ})
         return MochiServerSettings(**{**secrets, **values})
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
+    except NotUTF8 as error:
+        raise SettingsError(f"{Path('.env').absolute()}: {error}.") from error
     except OSError as error:
         raise SettingsError(f"{Path('.env').absolute()}: {error.strerror}") from error
     except ValidationError as error:
@@ -184,22 +193,9 @@ def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in names}
 
 
-@contextmanager
-def with_tool_environment() -> Iterator[None]:
-    """Restrict this process's environment to that of tools while it starts another process."""
-    variables = dict(os.environ)
-    try:
-        for name in variables.keys() - tool_environment().keys():
-            del os.environ[name]
-        yield
-    finally:
-        os.environ.update(variables)
-
-
 def environment_variables() -> dict[str, str]:
     """Return this process's variables, with those of ``.env`` that it lacks."""
-    values = dotenv_values(".env", interpolate=False)
-    return {name: value for name, value in values.items() if value is not None} | dict(os.environ)
+    return _own_file() | dict(os.environ)
 
 
 def variables_of_file(path: Path) -> dict[str, str]:
@@ -207,9 +203,9 @@ def variables_of_file(path: Path) -> dict[str, str]:
 
     Raises:
         OSError: It cannot be read.
-        UnicodeDecodeError: It is not UTF-8 text.
+        NotUTF8: It is not UTF-8 text.
     """
-    stream = StringIO(path.read_text(encoding="utf-8"))
+    stream = StringIO(text_of(path.read_bytes()))
     values = dotenv_values(stream=stream, interpolate=False)
     return {name: value for name, value in values.items() if value is not None}
 
@@ -231,13 +227,16 @@ def unknown_variables() -> dict[str, str | None]:
     Each with the variable of the most similar name, if there is one.
     """
     known = {variable_of(field) for field in MochiServerSettings.model_fields}
-    known |= {f"{variable_of(field)}_FILE" for field in _SECRET_FIELDS}
+    known |= {f"{variable_of(field)}_FILE" for field in MochiServerSettings.secret_fields()}
     unknown = sorted({*os.environ, *_variables_of_file()} - known)
-    return {
-        name: next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None)
-        for name in unknown
-        if name.startswith(PREFIX)
-    }
+    return {name: _similar(name, known) for name in unknown if name.startswith(PREFIX)}
+
+
+def _similar(name: str, variables: Collection[str]) -> str | None:
+    """Return which of the variables was probably meant; all begin with the same prefix."""
+    names = [variable.removeprefix(PREFIX) for variable in variables]
+    similar = get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=0.75)
+    return f"{PREFIX}{similar[0]}" if similar else None
 
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -13,14 +13,23 @@ from urllib.parse import unquote, urlsplit
 
 NAME = "mochi-server"
 """Name of the program and of its distribution."""
+SHORT_NAME = "mochi"
+"""Other name of the command."""
+
+
+def command_name() -> str:
+    """Return the name by which the command was called, for what it says of itself."""
+    name = Path(sys.argv[0]).stem
+    return name if name == SHORT_NAME else NAME
 
 
 def own_command() -> str:
     """Return the command that starts this program: its name if it is on PATH, else its path."""
-    script = Path(sys.executable).parent / NAME
-    on_path = shutil.which(NAME)
+    name = command_name()
+    script = Path(sys.executable).parent / name
+    on_path = shutil.which(name)
     if on_path is not None and Path(on_path).resolve() == script.resolve():
-        return NAME
+        return name
     if script.is_file():
         return _quoted(script)
     return f"{_quoted(Path(sys.executable))} -m mochi_server"

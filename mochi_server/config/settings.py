@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from platformdirs import user_cache_path
@@ -185,13 +185,20 @@ class MochiServerSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=".env",
-        env_file_encoding="utf-8",
+        env_file_encoding="utf-8-sig",
         env_ignore_empty=True,
         extra="ignore",
         populate_by_name=True,
         validate_default=True,
         hide_input_in_errors=True,
     )
+
+    @classmethod
+    def secret_fields(cls) -> list[str]:
+        """Return the settings that may be in a file, which a variable ``NAME_FILE`` names."""
+        fields = cls.model_fields.items()
+        secrets = [name for name, field in fields if SecretStr in get_args(field.annotation)]
+        return [*secrets, "database_url"]
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]
@@ -254,9 +261,6 @@ class MochiServerSettings(BaseSettings):
     ollama_host: OllamaAddress = Field(
         default="http://localhost:11434", description="Address of Ollama."
     )
-    ollama_connect_timeout_seconds: float = Field(
-        default=5, gt=0, description="Longest wait for a connection to Ollama."
-    )
     ollama_first_byte_timeout_seconds: float = Field(
         default=600,
         gt=0,
@@ -279,7 +283,6 @@ class MochiServerSettings(BaseSettings):
         default=Path("agents/agent_chats"), description="Sessions of agents."
     )
     system_prompts_dir: Path = Field(default=Path("system_prompts"), description="Prompt files.")
-    presets_dir: Path = Field(default=Path("presets"), description="Presets.")
     planning_prompt_path: Path = Field(
         default=Path("docs/agents/agent_prompt_planning.md"),
         description="Prompt of an agent's planning.",
@@ -294,7 +297,7 @@ class MochiServerSettings(BaseSettings):
     database_url: DatabaseAddress | None = Field(
         default=None,
         validate_default=True,
-        description="Database for MOCHI_SESSION_STORAGE=database.",
+        description="Database for sessions; a PostgreSQL is also for runs and confirmations.",
     )
     enable_conversation_compression: bool = Field(
         default=False,
@@ -307,11 +310,10 @@ class MochiServerSettings(BaseSettings):
         le=36_500,
         description="Days after its last change when a session in Redis expires; unset: never.",
     )
-    max_import_mb: Megabytes = Field(
-        default=100, description="Largest conversation of an import (10**6 bytes)."
-    )
-    max_attachment_mb: Megabytes = Field(
-        default=10, description="Largest file that is attached to a message (10**6 bytes)."
+    max_owner_mb: Megabytes = Field(
+        default=20_000,
+        description="Most of the sessions and attachments of one owner together (10**6 bytes); "
+        "those without an owner count as one.",
     )
     strip_images: bool = Field(
         default=False, description="Remove metadata from attached images; needs the extra images."
@@ -336,13 +338,14 @@ class MochiServerSettings(BaseSettings):
         default=[],
         description="Host names to answer for, comma-separated, beside loopback and the address.",
     )
-    max_body_mb: Megabytes = Field(default=10, description="Largest request body (10**6 bytes).")
-    max_upload_mb: Megabytes = Field(
-        default=1_000, description="The same of a file that `POST /sessions/import` gets."
+    trusted_proxies: CommaList = Field(
+        default=[],
+        description="Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto "
+        "are believed, comma-separated; *: of all.",
     )
-    max_wire_body_mb: Megabytes = Field(
-        default=32,
-        description="The same on the APIs of vendors, where a request carries the whole history.",
+    max_body_mb: Megabytes = Field(
+        default=10,
+        description="Largest request body (10**6 bytes); all other limits of sizes follow from it.",
     )
 
     max_connections_per_address: int = Field(
@@ -350,33 +353,23 @@ class MochiServerSettings(BaseSettings):
         ge=1,
         description="Most connections of one address at the same time; loopback has no limit.",
     )
-    max_requests: int = Field(
-        default=4000, ge=1, description="Most requests at the same time, streams included."
-    )
-    max_sockets: int = Field(default=4000, ge=1, description="Most WebSockets at the same time.")
-    max_runs: int = Field(default=2000, ge=1, description="Most runs at the same time.")
-    max_queued_runs: int = Field(
-        default=200, ge=1, description="Most runs that wait in queues at the same time."
-    )
-    max_tool_processes: int = Field(
-        default=64, ge=1, description="Most processes of all tool folders together."
+    max_runs: int = Field(
+        default=2000,
+        ge=1,
+        description="Most runs at the same time; requests, WebSockets and queues follow from it.",
     )
     max_caller_share: float = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="Largest part of these numbers that one token or address may have.",
+        description="Largest part of such a number that one token or address may have.",
     )
 
     # Turns
     heartbeat_seconds: float = Field(
-        default=15, gt=0, description="Pause after which a stream carries a comment."
-    )
-    client_stall_seconds: float = Field(
-        default=60, gt=0, description="Longest time that a client may not read its stream."
-    )
-    socket_frame_mb: Megabytes = Field(
-        default=1, description="Largest frame that a client sends on a WebSocket (10**6 bytes)."
+        default=15,
+        gt=0,
+        description="Pause after which a stream carries a comment; a client may not read for four.",
     )
     socket_frames_per_second: float = Field(
         default=100,
@@ -395,10 +388,9 @@ class MochiServerSettings(BaseSettings):
     on_disconnect: Literal["cancel", "continue"] = Field(
         default="cancel", description="What a run does when its last reader has left."
     )
-    run_retention_seconds: float = Field(
-        default=600, ge=0, description="How long a run can be read after its end."
+    max_tool_rounds: int = Field(
+        default=25, ge=1, description="Rounds of tool calls in one turn, and of an agent."
     )
-    max_tool_rounds: int = Field(default=25, ge=1, description="Tool rounds in one turn.")
     max_history_tokens: int | None = Field(
         default=None,
         ge=256,
@@ -413,6 +405,10 @@ class MochiServerSettings(BaseSettings):
         ge=1,
         validation_alias=_aliases("MAX_OUTPUT_TOKENS"),
         description="Most tokens of one reply; unset: what the window leaves.",
+    )
+    compaction: bool = Field(
+        default=True,
+        description="Whether a summary is sent in the place of old messages that do not fit.",
     )
     dynamic_context_window_enabled: bool = Field(
         default=True, description="Size the context window by need."
@@ -433,14 +429,10 @@ class MochiServerSettings(BaseSettings):
     tool_memory_mb: Megabytes = Field(
         default=1024, description="Most memory of such a process (10**6 bytes)."
     )
-    max_reply_mb: float = Field(
-        default=10, gt=0, description="Longest reply of a model, in millions of bytes as stored."
-    )
-    max_calls_per_reply: int = Field(
-        default=100, ge=1, description="Most tool calls of one reply that may run."
-    )
-    tool_result_characters: int = Field(
-        default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
+    text_calls: Literal["on", "ask", "off"] = Field(
+        default="on",
+        description="Calls that models write as text: on (those of harmless tools run, a person is "
+        "asked about others), ask, or off.",
     )
     tool_env: CommaList = Field(
         default=[],
@@ -450,9 +442,6 @@ class MochiServerSettings(BaseSettings):
         default=Path(), description="Working directory of tools and agents."
     )
     mcp_config: Path = Field(default=Path("mcp.json"), description="File of MCP servers.")
-    mcp_idle_seconds: float = Field(
-        default=600, gt=0, description="Idle time after which an MCP server is ended."
-    )
     mcp_allowed_commands: CommaList = Field(
         default=[],
         description="Programs that MCP servers may be started by, comma-separated; none: any.",
@@ -473,16 +462,14 @@ class MochiServerSettings(BaseSettings):
         default="auto",
         description="Sandbox of workspaces and MCP servers; auto is bubblewrap, where it works.",
     )
-    sandbox_image: str = Field(
-        default="mochi-server-sandbox", min_length=1, description="Image of Docker's sandboxes."
-    )
-    max_agent_rounds: int = Field(default=25, ge=1, description="Execution steps of an agent.")
 
     # Workspaces
     workspace_enabled: bool = Field(
         default=False, description="Whether each session has a folder of files."
     )
-    workspace_dir: Path = Field(default=Path("workspaces"), description="Folders of sessions.")
+    max_workspaces_mb: Megabytes = Field(
+        default=20_000, description="Size of all folders of sessions together (10**6 bytes)."
+    )
     workspace_retention_days: float | None = Field(
         default=None,
         gt=0,
@@ -500,20 +487,12 @@ class MochiServerSettings(BaseSettings):
     models_dir: Path | None = Field(
         default=None, description="Folder of GGUF files; unset: the user's cache folder."
     )
-    local_idle_seconds: float = Field(
-        default=300, gt=0, description="Idle time after which the built-in model is unloaded."
-    )
-    local_threads: int | None = Field(
-        default=None, ge=1, description="Threads of the built-in model; unset: every core."
-    )
 
     # Other providers
     openai_api_key: SecretStr | None = _optional("OPENAI_API_KEY", "Key of OpenAI.")
     openai_base_url: str | None = _optional(
         "OPENAI_BASE_URL", "Address of any OpenAI-compatible server."
     )
-    openai_org_id: str | None = _optional("OPENAI_ORG_ID", "Organisation to bill; told to OpenAI.")
-    openai_project_id: str | None = _optional("OPENAI_PROJECT_ID", "Project of it; told to OpenAI.")
     anthropic_api_key: SecretStr | None = _optional("ANTHROPIC_API_KEY", "Key of Anthropic.")
     anthropic_base_url: str | None = _optional("ANTHROPIC_BASE_URL", "Its address.")
     gemini_api_key: SecretStr | None = _optional("GEMINI_API_KEY", "Key of Gemini.")
@@ -523,7 +502,7 @@ class MochiServerSettings(BaseSettings):
     redis_url: RedisAddress | None = Field(
         default=None,
         validate_default=True,
-        description="Redis for runs and confirmations between processes; unset: the data folder.",
+        description="Redis for signals between processes, and for sessions if wanted.",
     )
 
     # Test mode
@@ -598,7 +577,7 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def workspace_path(self) -> Path:
-        return self.within_data(self.workspace_dir)
+        return self.within_data(Path("workspaces"))
 
     @property
     def state_path(self) -> Path:
@@ -692,7 +671,7 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def presets_path(self) -> Path:
-        return self.within_data(self.presets_dir)
+        return self.within_data(Path("presets"))
 
     @property
     def models_path(self) -> Path:
@@ -702,21 +681,41 @@ class MochiServerSettings(BaseSettings):
         return user_cache_path("mochi-server") / "models"
 
     @property
+    def client_stall_seconds(self) -> float:
+        """Longest time that a client may not read its stream."""
+        return 4 * self.heartbeat_seconds
+
+    @property
     def max_body_bytes(self) -> int:
+        """Of a request; also of an attached file and of a model's reply."""
         return int(self.max_body_mb * 1_000_000)
 
     @property
-    def max_upload_bytes(self) -> int:
-        return int(self.max_upload_mb * 1_000_000)
+    def max_wire_body_bytes(self) -> int:
+        """Of a request on the APIs of vendors, which carries the whole history."""
+        return int(self.max_body_mb * 3_200_000)
 
     @property
-    def max_wire_body_bytes(self) -> int:
-        return int(self.max_wire_body_mb * 1_000_000)
+    def max_import_bytes(self) -> int:
+        """Of a conversation of an import."""
+        return int(self.max_body_mb * 10_000_000)
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Of a file that is imported, which is on the disk."""
+        return int(self.max_body_mb * 100_000_000)
 
     @property
     def socket_frame_bytes(self) -> int:
-        return int(self.socket_frame_mb * 1_000_000)
+        """Of a frame that a client sends on a WebSocket."""
+        return int(self.max_body_mb * 100_000)
 
     @property
-    def max_attachment_bytes(self) -> int:
-        return int(self.max_attachment_mb * 1_000_000)
+    def max_requests(self) -> int:
+        """Most requests at the same time, streams included; and most WebSockets."""
+        return max(100, 2 * self.max_runs)
+
+    @property
+    def max_queued_runs(self) -> int:
+        """Most runs that wait in queues at the same time."""
+        return max(10, self.max_runs // 10)

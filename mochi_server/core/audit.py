@@ -100,7 +100,7 @@ class AuditLog:
         entry = {
             "time": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}",
             "who": caller.name,
-            "address": caller.address,
+            "address": caller.address and caller.address[:MAX_TEXT],
             "request_id": request_id() or None,
             "action": action,
             "target": {
@@ -170,7 +170,8 @@ class AuditLog:
         try:
             return await in_thread(self._page, limit, cursor)
         except OSError as error:
-            raise StorageError(f"The audit log cannot be read: {error.strerror}") from error
+            text = f"The audit log cannot be read: {error.strerror}"
+            raise StorageError.because(error, text) from error
 
     def _page(self, limit: int, cursor: str | None) -> AuditPage:
         inode, end = (None, None) if cursor is None else _place_of(cursor)

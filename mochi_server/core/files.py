@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -79,6 +80,42 @@ def read_plain(path: Path, limit: int = -1) -> tuple[bytes, os.stat_result]:
             return file.read(limit), status
     finally:
         os.close(handle)
+
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF_32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+
+
+class NotUTF8(ValueError):
+    """A file that a person has written is not UTF-8 text; the text says what it seems to be."""
+
+    def __init__(self, encoding: str, line: int) -> None:
+        super().__init__(f"it is not UTF-8 text, but {encoding}; save it as UTF-8")
+        self.line = line
+        """The first line that shows it, from 1."""
+
+
+def text_of(content: bytes) -> str:
+    """Return the text of a file that a person has written, without a byte order mark.
+
+    Raises:
+        NotUTF8: It has another encoding, or is no text.
+    """
+    if content.startswith(_UTF_32):
+        raise NotUTF8("UTF-32", 1)
+    if content.startswith(_UTF_16):
+        raise NotUTF8("UTF-16", 1)
+    if b"\0" in content:
+        raise NotUTF8("UTF-16 or no text at all", _line_of(content, content.index(b"\0")))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = _line_of(content, error.start)
+        raise NotUTF8("perhaps Windows-1252 or Latin-1", line) from error
+
+
+def _line_of(content: bytes, place: int) -> int:
+    return content.count(b"\n", 0, place) + 1
 
 
 def check_plain(path: Path) -> None:

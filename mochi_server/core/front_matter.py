@@ -15,7 +15,7 @@ import yaml
 from pydantic import JsonValue
 
 from ..errors import JSONObject
-from .files import NOT_PLAIN, read_plain
+from .files import NOT_PLAIN, NotUTF8, read_plain, text_of
 
 MAX_CHARACTERS = 32_000
 
@@ -145,16 +145,15 @@ def parse_front_matter(content: bytes) -> tuple[FrontMatter, str]:
     if len(content) > MAX_FILE_BYTES:
         raise FrontMatterError(f"the file is larger than {MAX_FILE_BYTES:,} bytes", 1)
     try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise FrontMatterError("not UTF-8 text", line) from error
+        text = text_of(content)
+    except NotUTF8 as error:
+        raise FrontMatterError(str(error), error.line) from error
     front, body = _split_file(text)
     return FrontMatter(_parse_yaml(front)), body
 
 
 def _split_file(text: str) -> tuple[str, str]:
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if lines[0].rstrip() != "---":
         raise FrontMatterError("the file must begin with front matter, a line with ---", 1)
     end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
@@ -181,12 +180,20 @@ class FrontMatter:
     def line(self, key: str) -> int:
         return _line(self._values[key]) if key in self._values else 1
 
-    def text(self, key: str, most: int | None = None) -> str | None:
+    def typed(self, key: str) -> JsonValue:
+        """Read a value; numbers, true, false and null are no texts."""
+        return None if (value := self._scalar(key)) is None else _typed(value)
+
+    def _scalar(self, key: str) -> yaml.ScalarNode | None:
         value = self._values.get(key)
+        if value is not None and not isinstance(value, yaml.ScalarNode):
+            raise FrontMatterError(f"{key} must be a text", _line(value))
+        return value
+
+    def text(self, key: str, most: int | None = None) -> str | None:
+        value = self._scalar(key)
         if value is None:
             return None
-        if not isinstance(value, yaml.ScalarNode):
-            raise FrontMatterError(f"{key} must be a text", _line(value))
         text = (_text(value) or "").strip()
         if most is not None and len(text) > most:
             raise FrontMatterError(f"{key} is longer than {most:,} characters", _line(value))

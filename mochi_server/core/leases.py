@@ -54,6 +54,11 @@ class FileLock:
     def held(self) -> bool:
         return self._descriptor is not None
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is held, and its file still has its name."""
+        return self._descriptor is not None and os.fstat(self._descriptor).st_nlink > 0
+
     def fileno(self) -> int:
         """Return the descriptor of the file, which must be held."""
         if self._descriptor is None:
@@ -251,7 +256,7 @@ class FileLeases:
                 return step()
         except OSError as error:
             text = f"The folder {self._folder} cannot be used: {error.strerror}"
-            raise StorageError(text, details={"folder": str(self._folder)}) from error
+            raise StorageError.because(error, text, folder=str(self._folder)) from error
 
 
 class MemoryLease:

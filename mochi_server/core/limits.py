@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic_core import from_json
 
 from ..errors import ProviderError
+from .utf8 import Utf8Stream
 
 REQUEST_LEVELS = 64
 """Levels of nesting of a request's body, itself counted."""
@@ -68,12 +69,20 @@ def is_too_deep(value: Any, levels: int) -> bool:  # noqa: ANN401 - any JSON
 
 
 def complete_json(text: str) -> str:
-    """Complete JSON that was cut off after its last whole value; return other text unchanged."""
+    """Complete JSON that was cut off after its last whole value; return other text unchanged.
+
+    A text that is open is whole if white space follows: small models that are held to a form go on
+    with that until they are cut.
+    """
     try:
         json.loads(text)
     except ValueError:
+        stripped = text.rstrip()
+        partial: Literal[True, "trailing-strings"] = True
+        if text[len(stripped) :] not in {"", " "}:
+            partial = "trailing-strings"
         try:
-            return json.dumps(from_json(text, allow_partial=True), ensure_ascii=False)
+            return json.dumps(from_json(stripped, allow_partial=partial), ensure_ascii=False)
         except ValueError:
             return text
     return text
@@ -129,11 +138,15 @@ def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str,
 
 
 class _BoundedResponse:
-    """Reads one response for its HTTP client, and lets a counter fail when it is too much."""
+    """Reads one response for its HTTP client, and lets a counter fail when it is too much.
+
+    What is read is valid UTF-8: the SDKs fail at anything else.
+    """
 
     def __init__(self, response: Any, ends: tuple[bytes, ...]) -> None:  # noqa: ANN401
         """Replace the methods of the response that read; a ProviderError for other encodings."""
         self._counter = _Counter(ends)
+        self._text = Utf8Stream()
         encoding = str(response.headers.get("content-encoding") or "identity").lower()
         if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
             raise ProviderError(f"The model server compresses its answers with {encoding[:50]!r}.")
@@ -169,12 +182,16 @@ class _BoundedResponse:
         async with aclosing(self._iterate(chunk_size)) as pieces:
             async for data in pieces:
                 self._counter.count(data)
-                yield data
+                yield self._text.feed(data)
+        if rest := self._text.end():
+            yield rest
 
     def iter_bytes(self, chunk_size: int | None = None) -> Generator[bytes, None, None]:
         for data in self._iterate_sync(chunk_size):
             self._counter.count(data)
-            yield data
+            yield self._text.feed(data)
+        if rest := self._text.end():
+            yield rest
 
     def _parts(self, data: bytes) -> list[bytes]:
         if not self._is_compressed:

@@ -102,9 +102,9 @@ def outside_request(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return context.run(function, *args, **kwargs)
 
 
-def one_line(words: str) -> str:
+def one_line(words: str, most: int = FOREIGN_CHARACTERS) -> str:
     """Return foreign text as one short line: a line break in it could forge a line of the log."""
-    start = words[:FOREIGN_CHARACTERS]
+    start = words[:most]
     printable = "".join(each if each.isprintable() else " " for each in start)
     return " ".join(printable.split()) + ("…" if len(words) > len(start) else "")
 
@@ -186,6 +186,8 @@ def logging_config(level: str, log_format: LogFormat = "console") -> dict[str, A
             "asyncio": {"level": "WARNING"},
             "uvicorn.error": {"filters": ["sockets"]},
             "ollama_instructor": {"level": quiet},
+            "channels_redis": {"level": "CRITICAL"},  # who waits for signals says that it is away
+            "mcp.server": {"level": quiet},  # a line for each session that comes or goes
             # At lower levels these log addresses with their logins, and conversations.
             **{name: {"level": "WARNING"} for name in _CLIENTS},
             **{name: {"level": "INFO"} for name in ("httpcore", "httpcore2")},

@@ -55,7 +55,8 @@ class OutageRetry:
         """Attempt something; it may be done twice if an answer is lost.
 
         Raises:
-            StorageError: the server cannot be used.
+            StorageUnavailable: the server is away.
+            StorageError: it refuses, for example since it is full.
         """
         since = math.inf
         while True:
@@ -66,7 +67,7 @@ class OutageRetry:
                 since = min(since, self._note_failure(error))
                 is_over = time.monotonic() - since > OUTAGE_SECONDS
                 if is_over or not isinstance(error, self._transient):
-                    raise StorageError(self._text(error)) from error
+                    raise StorageError.because(error, self._text(error)) from error
             else:
                 self._failed_at = None
                 if self._is_logged:

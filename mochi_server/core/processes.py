@@ -55,6 +55,14 @@ class ProcessFile:
                 self._lock.release(remove=True)
 
 
+def are_several(folder: Path) -> bool:
+    """Return whether more than one process lives."""
+    try:
+        return sum(is_locked(path) for path in folder.glob("*.json")) > 1
+    except OSError:
+        return True  # it cannot be known
+
+
 def processes_in(folder: Path) -> Iterator[ServerProcess]:
     """Yield the processes that live, by their process ids."""
     for path in sorted(folder.glob("*.json")):

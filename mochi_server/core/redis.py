@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import anyio
 from redis import exceptions
@@ -13,6 +14,8 @@ from redis.backoff import NoBackoff
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 3.0
 """Longest wait for an answer; a blocking read must be shorter."""
+
+CHECK_KEY: Final = "mochi:check"
 
 MAX_CONNECTIONS = 10_000
 """Each blocking read has a connection of its own."""
@@ -39,8 +42,19 @@ def connect(url: str) -> Any:  # noqa: ANN401 - its types name bytes, texts and 
     return Redis.from_pool(pool)
 
 
+async def is_writable(url: str) -> bool:
+    """Return whether Redis answers, and takes a key."""
+    redis = connect(url)
+    try:
+        return bool(await redis.set(CHECK_KEY, 1, px=1000))
+    except exceptions.RedisError:
+        return False
+    finally:
+        await redis.aclose()
+
+
 def _cancellable(kind: Any) -> Any:  # noqa: ANN401 - one of three classes
-    """Return a kind of connection that loses no cancellation while it sends.
+    """Return a kind of connection that loses no cancellation while it sends, and closes silently.
 
     It would use ``asyncio.wait_for``, which loses some before Python 3.12.
     """
@@ -59,5 +73,9 @@ def _cancellable(kind: Any) -> Any:  # noqa: ANN401 - one of three classes
                 raise exceptions.TimeoutError("Timeout writing to socket") from error
             finally:
                 self.socket_timeout = seconds
+
+        async def disconnect(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+            with suppress(exceptions.TimeoutError):  # closed all the same, whoever sees its end
+                await super().disconnect(*args, **kwargs)
 
     return CancellableConnection

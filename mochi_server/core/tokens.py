@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ..errors import JSONObject
 from .caller import RESERVED_NAMES, Caller, Right, rights_of
-from .files import is_steady, locked, make_folder, read_plain, replace_file
+from .files import NotUTF8, is_steady, locked, make_folder, read_plain, replace_file, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +244,9 @@ class AccessTokenFile:
         if stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE:
             raise TokensUnusable("others than its owner may write it; run chmod 600 on it")
         try:
-            return _Document.model_validate(orjson.loads(content)).tokens, status
+            return _Document.model_validate(orjson.loads(text_of(content))).tokens, status
+        except NotUTF8 as error:
+            raise TokensUnusable(str(error)) from error
         except orjson.JSONDecodeError as error:
             raise TokensUnusable(f"it is not JSON (line {error.lineno})") from error
         except ValidationError as error:

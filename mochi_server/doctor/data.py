@@ -27,7 +27,7 @@ from ..sessions.catalogue.refresh import PREFIX_BYTES
 from ..sessions.codec import NotASession, disassemble, open_prefix
 from ..sessions.storage.base import Entry
 from ..sessions.storage.json_files import LEFTOVER, LEFTOVER_SECONDS, JSONFileStorage, scan
-from ..sessions.types import OLD_VERSIONS, NotMetadata, read_metadata, version_of
+from ..sessions.versions import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from .findings import Finding, error, note, ok, shortened, warning
 
 LITTLE_SPACE, NO_SPACE = 1_000_000_000, 100_000_000
@@ -63,7 +63,7 @@ def _all_findings(settings: MochiServerSettings) -> list[Finding]:
         DataFolder(
             "system prompts", settings.system_prompts_path, "MOCHI_SYSTEM_PROMPTS_DIR", needed=False
         ),
-        DataFolder("presets", settings.presets_path, "MOCHI_PRESETS_DIR", needed=False),
+        DataFolder("presets", settings.presets_path, "MOCHI_DATA_DIR", needed=False),
     ]
     if settings.session_storage == "json":
         folders[:0] = [

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..backends import default_providers
 from ..constants import SYSTEM_PROMPT_CHARACTERS
 from ..core.aio import in_daemon_thread
 from ..core.progress import counted
-from ..errors import PromptNotFound, StorageError
+from ..errors import PromptInvalid, PromptNotFound, StorageError
+from ..plugins import plugins
 from ..runtime import Runtime
 from ..sandbox import make_sandbox
 from ..services.system_prompts import FILENAME, read_prompt
@@ -28,6 +30,22 @@ from .findings import Finding, note, ok, shortened, warning
 
 PROMPT_SUFFIXES = frozenset({".md", ".txt"})
 PROMPT_ADVICE = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
+
+
+async def check_packages(runtime: Runtime) -> list[Finding]:
+    """Name the packages that bring providers and tools; whether these work, other checks say."""
+    used = default_providers(runtime.settings)
+    findings = []
+    for plugin in plugins("mochi_server.providers"):
+        text = f"The package {plugin.package} brings the provider {plugin.name}"
+        if used.get(plugin.name, {}).get("PACKAGE") == plugin.package:
+            findings.append(ok(f"{text}."))
+        else:
+            findings.append(note(f"{text}, which is not used: another one has this name."))
+    return findings + [
+        ok(f"The package {plugin.package} brings the group of tools {plugin.name}.")
+        for plugin in plugins("mochi_server.tools")
+    ]
 
 
 async def check_tools(runtime: Runtime) -> list[Finding]:
@@ -211,7 +229,7 @@ def prompt_problem(path: Path) -> str | None:
     """Return why no session can have the text of this file; blocks."""
     try:
         text = read_prompt(path)
-    except StorageError as error:
+    except (PromptInvalid, StorageError) as error:
         return f"{path}: {error.message}"
     except PromptNotFound:  # a folder, a pipe, a link: nobody is offered it
         return None

@@ -178,7 +178,9 @@ def _success(report: ProviderReport) -> Finding:
 
 def _problem(report: ProviderReport, *, has_model: bool) -> Finding:
     text = f"{report.alias}: {report.problem}"
-    suggestion = START.get(report.alias, "Start it, or take it out of MOCHI_PROVIDERS.")
+    suggestion = START.get(
+        report.alias, "Make it work, or take it out: of MOCHI_PROVIDERS, or its package."
+    )
     if report.version is not None:
         suggestion = "ollama pull qwen3:8b"
     # What is built in is an offer: nothing is wrong without it.

@@ -31,7 +31,7 @@ async def check_presets(runtime: Runtime) -> list[Finding]:
         if each.error_message is not None
     ]
     findings += [each for setup in setups async for each in _unknown(runtime, setup)]
-    findings += await _missing_models(runtime, setups)
+    findings += await _unfit_models(runtime, setups)
     return [
         ok(f"{counted(len(setups), 'preset')} for sessions."),
         *shortened(findings, lambda count: note(f"{count} problems of presets more.")),
@@ -49,22 +49,24 @@ async def _unknown(runtime: Runtime, setup: ModelSetup) -> AsyncIterator[Finding
         yield warning(f"Preset {setup.name!r}: there is no usable agent {name!r}.", advice)
 
 
-async def _missing_models(runtime: Runtime, setups: list[ModelSetup]) -> list[Finding]:
-    """Name presets whose model a provider that answers does not have."""
+async def _unfit_models(runtime: Runtime, setups: list[ModelSetup]) -> list[Finding]:
+    """Name presets whose model a provider that answers does not have, or that cannot think."""
     findings: list[Finding] = []
     with anyio.move_on_after(ANSWER_SECONDS):
         for setup in setups:
-            if await _is_missing(runtime, setup.model):
-                text = f"Preset {setup.name!r}: there is no model {setup.model!r}."
-                findings.append(warning(text, "Name another model in it, or add this one."))
+            findings += await _unfit_model(runtime, setup)
     return findings
 
 
-async def _is_missing(runtime: Runtime, model: str) -> bool:
+async def _unfit_model(runtime: Runtime, setup: ModelSetup) -> list[Finding]:
     try:
-        await runtime.providers.show_model(model)
+        model = await runtime.chat.conversations.find_model(setup.model)
     except ModelNotFound:
-        return True
+        text = f"Preset {setup.name!r}: there is no model {setup.model!r}."
+        return [warning(text, "Name another model in it, or add this one.")]
     except MochiError:  # the check of the providers says why
-        return False
-    return False
+        return []
+    if setup.think and not model.may_think:
+        text = f"Preset {setup.name!r}: the model {setup.model!r} cannot think."
+        return [warning(text, "Leave think out, or name another model in it.")]
+    return []

@@ -13,6 +13,7 @@ from .data import check_folders, check_leftovers, check_sessions, check_space
 from .extensions import (
     check_agents,
     check_mcp,
+    check_packages,
     check_policies,
     check_prompts,
     check_tool_sandbox,
@@ -33,6 +34,7 @@ CHECKS = (
     Check(topic="folders", run=check_leftovers),
     Check(topic="models", run=check_providers, seconds=MAX_SECONDS),
     Check(topic="models", run=check_windows),
+    Check(topic="packages", run=check_packages),
     Check(topic="tools", run=check_tools),
     Check(topic="tools", run=check_policies),
     Check(topic="tools", run=check_mcp),

@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import __version__
 from ..config import (
     MochiServerSettings,
     server_processes,
@@ -32,6 +31,7 @@ from ..server.startup import (
     redis_package_problem,
     sessions_problem,
 )
+from ..version import __version__
 from .findings import Finding, error, note, ok, warning
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 SHORT_TOKEN = 16
 """Characters; shorter ones can be guessed."""
 
-OTHER_PROVIDERS = ("openai", "anthropic", "gemini")
 PROMPTS = ("planning_prompt_path", "execution_prompt_path")
 
 
@@ -114,9 +113,10 @@ def unknown_findings(variables: Mapping[str, str | None]) -> Iterator[Finding]:
 
 def _without_effect(runtime: Runtime) -> Iterator[Finding]:
     settings = runtime.settings
-    for name in OTHER_PROVIDERS:
-        field = f"{name}_api_key"
-        if name not in runtime.providers.aliases and getattr(settings, field) is not None:
+    for field in settings.secret_fields():
+        name, _, kind = field.partition("_")
+        is_set = kind == "api_key" and getattr(settings, field) is not None
+        if is_set and name not in runtime.providers.aliases:
             yield warning(
                 f"{variable_of(field)} is set, and this server has no provider {name!r}.",
                 "Remove it, or add such a provider: docs/how-to/add-a-provider.md.",
@@ -198,7 +198,7 @@ async def check_redis(runtime: Runtime) -> list[Finding]:
         return [error(problem, "See docs/how-to/several-workers.md.")]
     count = counted(processes, "worker")
     if settings.redis_url is None:
-        return [ok(f"{count}; confirmations go through the data folder, no Redis is set.")]
+        return [ok(f"{count}; they look at what they share, no Redis is set.")]
     if (problem := redis_package_problem(settings)) is not None:
         return [error(problem, "Install it, or remove MOCHI_REDIS_URL.")]
     return [ok(f"{count}."), await in_daemon_thread(_redis_finding, settings.redis_url)]
@@ -215,7 +215,7 @@ def _redis_finding(url: str) -> Finding:
     except (RedisError, OSError, ValueError) as failed:
         return error(
             f"Redis at {place_of_redis(url)} cannot be used: {failed}",
-            "Start it or correct MOCHI_REDIS_URL: no tool call can be confirmed without it.",
+            "Start it or correct MOCHI_REDIS_URL: signals come late without it.",
         )
     text = f"Redis{redis_version} at {place_of_redis(url)} answers in {seconds * 1000:.0f} ms."
     if seconds > SLOW_REDIS_SECONDS:

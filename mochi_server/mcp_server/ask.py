@@ -7,14 +7,14 @@ from contextlib import suppress
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..errors import InvalidRequest, JSONObject, MochiError, RunStopped
+from ..errors import InvalidRequest, JSONObject, MochiError
 from ..protocol.events import (
     ContentDelta,
     Done,
     Event,
-    MessageComplete,
     ToolCallStarted,
 )
+from ..protocol.fold import Fold
 from ..protocol.messages import UserMessage
 from ..runtime import Runtime
 from ..services.system_prompts import check_content
@@ -104,13 +104,12 @@ class AskReading:
     caller = "The model"
 
     def __init__(self) -> None:
-        self._complete: MessageComplete | None = None
+        self._fold = Fold()
         self._session_id = ""
 
     def add(self, event: Event) -> str | None:
+        self._fold.add(event)
         match event:
-            case MessageComplete():
-                self._complete = event
             case Done():
                 self._session_id = event.session_id
             case ContentDelta():
@@ -127,9 +126,7 @@ class AskReading:
         Raises:
             RunStopped: a person has stopped it.
         """
-        complete = self._complete
-        if complete is None:
-            raise RunStopped(run_id=run_id)
+        complete = self._fold.answer()
         answer = AskAnswer(
             answer=str(complete.message["content"]),
             session_id=self._session_id,

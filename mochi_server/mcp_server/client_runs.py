@@ -22,9 +22,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ..chat.confirmations.display import shown_text
 from ..chat.runs.log import LogReader
 from ..core.aio import BackgroundTasks
+from ..core.shown_text import shown_text
 from ..errors import (
     ConfirmationNotFound,
     InvalidRequest,
@@ -33,12 +33,11 @@ from ..errors import (
     ToolConfirmationTimeout,
 )
 from ..protocol.events import (
-    ConfirmationDecided,
     ConfirmationRequired,
     Event,
-    ToolInputReceived,
     ToolInputRequired,
 )
+from ..protocol.fold import DECISIONS
 from ..runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -63,9 +62,6 @@ class RunReading(Protocol):
 
     def add(self, event: Event) -> str | None:
         """Take note of an event; return what progress says of it."""
-
-
-_DECIDED = (ConfirmationDecided, ToolInputReceived)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +179,7 @@ class ClientRuns:
                     if question.confirmation_id not in run.decided:
                         position.after = position.after or number - 1
                         questions[question.confirmation_id] = question
-                elif isinstance(event, _DECIDED):
+                elif isinstance(event, DECISIONS):
                     questions.pop(event.confirmation_id, None)
             await _report(context, batch, reading)
             if questions:
@@ -204,7 +200,7 @@ class ClientRuns:
                     if (question := _question_of(event, reading.caller)) is not None:
                         scope = asking[question.confirmation_id] = anyio.CancelScope()
                         group.start_soon(self._ask, context, question, scope)
-                    elif isinstance(event, _DECIDED):
+                    elif isinstance(event, DECISIONS):
                         asking[event.confirmation_id].cancel()
                 await _report(context, batch, reading)
             group.cancel_scope.cancel()

@@ -12,12 +12,14 @@ from ..chat.policies.places import PolicyPlaces
 from ..chat.policies.rules import Policies
 from ..chat.runs.log import LogReader
 from ..chat.runs.run import Run
-from ..chat.tool_calls import Results, ToolCalls
+from ..chat.tool_calls.handling import ToolCalls
+from ..chat.tool_calls.results import Results
 from ..core.caller import current_caller, require
 from ..core.ids import new_call_id, new_run_id
 from ..errors import JSONObject
 from ..protocol.events import Event
 from ..protocol.messages import ToolCall, now
+from ..protocol.turn_request import TurnRequest
 from ..runtime import Runtime
 from ..sessions.types import ToolExecutionPolicy, ToolSettings
 from ..tools.base import Tool
@@ -84,7 +86,7 @@ def start_call(
         number=1,
         model=model,
         started_at=now(),
-        wait=can_ask,
+        request=TurnRequest(wait=can_ask),
         owner=owner,
     )
     run = runtime.runs.new(head)

@@ -16,7 +16,9 @@ async def list_prompts(runtime: Runtime) -> list[types.Prompt]:
     Raises:
         StorageError: the folder cannot be listed.
     """
-    previews = {prompt.filename: prompt.preview for prompt in await runtime.prompts.list()}
+    previews = {
+        prompt.filename: prompt.preview for prompt in (await runtime.prompts.list()).prompts
+    }
     return [
         types.Prompt(name=name, description=previews[filename] or None)
         for name, filename in _names([*previews]).items()
@@ -29,7 +31,7 @@ async def file_of(runtime: Runtime, name: str) -> str | None:
     Raises:
         StorageError: the folder cannot be listed.
     """
-    return _names([prompt.filename for prompt in await runtime.prompts.list()]).get(name)
+    return _names([prompt.filename for prompt in (await runtime.prompts.list()).prompts]).get(name)
 
 
 async def read_prompt(runtime: Runtime, name: str) -> types.GetPromptResult:

@@ -23,6 +23,7 @@ from ..core.caller import RESERVED_NAMES, current_caller, require, serving
 from ..core.files import read_plain, replace_file
 from ..errors import InvalidRequest, JSONObject, MochiError, ToolNotFound
 from ..protocol.events import AgentDelta, Event, ToolCallStarted, ToolResultReady
+from ..protocol.turn_request import TurnRequest
 from ..runtime import Runtime
 from ..tools.execution import EMPTY
 from .ask import (
@@ -183,10 +184,12 @@ class McpHandlers:
                 selected = await self._offer.of_session(setup.within(metadata))
             started = await self._runtime.run_control.start(
                 session_id,
-                message=arguments.message,
-                model=arguments.model,
-                selected=selected,
-                wait=can_ask(context),
+                TurnRequest(
+                    message=arguments.message,
+                    model=arguments.model,
+                    selected=selected,
+                    wait=can_ask(context),
+                ),
             )
         except BaseException:
             if arguments.session_id is None:

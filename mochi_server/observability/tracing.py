@@ -98,10 +98,10 @@ class Tracing(RunObserver):
         attributes: _Attributes = {
             OPERATION_NAME: "invoke_agent",
             CONVERSATION_ID: head.session_id,
-            REQUEST_MODEL: clean(head.named_model or head.model),
+            REQUEST_MODEL: clean(head.request.model or head.model),
             RUN_ID: head.run_id,
         }
-        kind, _, name = (head.named_model or "").partition("/")
+        kind, _, name = (head.request.model or "").partition("/")
         if kind == "agent":
             attributes[AGENT_NAME] = clean(name)
         if identity := request_id():

@@ -1,18 +1,20 @@
 """Translate Ollama's errors into the errors of this project.
 
-Its words stay in the message, but for what it quotes of its runner's log. The texts come from
-docs/reference/errors.md, "Ollama".
+Its words stay in the message, but for what it quotes of its runner's log, of which known causes are
+named in words of ours. The texts come from docs/reference/errors.md, "Ollama".
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 
+from ..core.utf8 import valid_utf8
 from ..errors import (
     ContextOverflow,
     JSONObject,
@@ -35,6 +37,34 @@ RUNNER_DIED = re.compile(
     r"|(?:llama-server|llama runner) process no longer running"
 )
 """Beginnings of texts that end with lines of the runner's log, which may be of other requests."""
+BACKENDS = "CUDA", "ROCm", "HIP", "Metal", "Vulkan"
+"""What computes on a GPU, as its own errors name it."""
+CAUSES: Sequence[tuple[re.Pattern[str], str]] = (
+    (
+        re.compile(
+            r"out of (?:(?:host|device|system|gpu|video) )?memory|OutOf(?:Device|Host)?Memory"
+            r"|(?:failed|unable) to allocate|cannot allocate|alloc_buffer\b.*failed"
+            r"|cudaMalloc failed|bad_alloc|(?:insufficient|not enough|more system) memory"
+            r"|signal: killed|SIGKILL",
+            re.IGNORECASE,
+        ),
+        "out of memory, of which a smaller model or context window needs less",
+    ),
+    (
+        re.compile(
+            r"exceeds the (?:available )?context|failed to find a memory slot"
+            r"|context (?:size|length|window) (?:was |is )?(?:exceeded|too small)"
+            r"|context shift is (?:disabled|not)",
+            re.IGNORECASE,
+        ),
+        "a text did not fit into the context window",
+    ),
+    (
+        re.compile(r"no kernel image|unsupported (?:gpu|device)|driver version", re.IGNORECASE),
+        "this GPU or its driver is not supported",
+    ),
+)
+"""What the last lines of a runner's log look like, and what that means, in words of ours."""
 CLOUD_DISABLED = "ollama cloud is disabled"
 COUNTS = ("n_prompt_tokens", "n_ctx")
 OURS = frozenset({"status", "incomplete"})
@@ -56,7 +86,7 @@ def failure_of_answer(
         text = f"{text} Redirects are not followed: correct MOCHI_OLLAMA_HOST."
         return OllamaError(text, details={"status": status, "host": host})
     try:
-        answer = orjson.loads(body)
+        answer = orjson.loads(valid_utf8(body))
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
@@ -120,7 +150,7 @@ def _failure(
 ) -> MochiError:
     if died := RUNNER_DIED.match(text):
         logger.info("Ollama says: %s", text)
-        text = f"{died[0]}. The log of Ollama says why."
+        text = f"{died[0]}{_known_cause(text[died.end() :])}"
         return OllamaError(text, details={k: v for k, v in fields.items() if k in OURS})
     # A server that failed (5xx) may quote any text.
     told = status == HTTPStatus.BAD_REQUEST and OVERFLOW_TEXT.match(text)
@@ -132,6 +162,17 @@ def _failure(
     if "does not support thinking" in text:
         return ThinkingNotSupported(text, details={"model": model, **fields})
     return OllamaError(text, details=fields)
+
+
+def _known_cause(log: str) -> str:
+    """Return the rest of a sentence that says why a runner has died, without a word of its log."""
+    backends = (name for name in BACKENDS if re.search(rf"(?<![a-z]){name}", log, re.IGNORECASE))
+    backend = next(backends, None)
+    cause = next((words for pattern, words in CAUSES if pattern.search(log)), None)
+    if cause is None and backend is None:
+        return ". The log of Ollama says why."
+    where = "" if backend is None else f"{backend} error: " if cause else f"{backend} error"
+    return f": {where}{cause or ''}. The log of Ollama says more."
 
 
 def _refused(text: str, fields: JSONObject) -> OllamaError:

@@ -17,6 +17,7 @@ import orjson
 from ..core.aio import in_thread
 from ..core.ids import new_call_id
 from ..core.limits import has_more_values
+from ..core.utf8 import valid_utf8
 from ..errors import MochiError, OllamaUnreachable
 from ..protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..protocol.messages import ToolCall
@@ -199,7 +200,7 @@ class ReplyReader:
     def _read(self, line: bytes, chunks: list[Chunk], *, is_last: bool = False) -> None:
         """Append the chunks of a line of any kind, or set `error`."""
         try:
-            data = orjson.loads(line)
+            data = orjson.loads(valid_utf8(line))
         except orjson.JSONDecodeError:
             if line.strip():
                 self.error = incomplete("ended within a line") if is_last else not_json(line)

@@ -26,6 +26,7 @@ import anyio
 import orjson
 
 from ..core.limits import ENCODINGS, MAX_RESPONSE, too_large
+from ..core.utf8 import valid_utf8
 from ..errors import JSONObject, MochiError, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
 
@@ -226,7 +227,7 @@ class Transport:
         if response.status != HTTPStatus.OK:
             raise self._refusal(response, answer, model=model)
         try:
-            parsed = orjson.loads(answer)
+            parsed = orjson.loads(valid_utf8(answer))
         except orjson.JSONDecodeError:
             parsed = None
         if not isinstance(parsed, dict):
@@ -273,7 +274,7 @@ class Transport:
         return self._failure(f"Ollama at {self.host} closed the connection without an answer.")
 
     def _not_connected_in_time(self) -> OllamaUnreachable:
-        seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
+        seconds = f"{self.limits.connect:g} s"
         return self._failure(f"Cannot connect to Ollama at {self.host} within {seconds}.")
 
     def _not_connected(self, reason: str) -> OllamaUnreachable:

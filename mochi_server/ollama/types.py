@@ -9,7 +9,9 @@ from typing import Any
 
 import orjson
 
+from ..core.json_text import read_json, repair_json
 from ..core.limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ..core.times import read_time
 from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
 from ..protocol.files import files_of
@@ -52,6 +54,7 @@ def info_of(
         context_length=_context_length_of(shown) or details.get("context_length"),
         provider=provider,
         remote_host=listed.get("remote_host") or shown.get("remote_host"),
+        modified_at=read_time(listed.get("modified_at") or shown.get("modified_at")),
         **described,
     )
 
@@ -123,7 +126,7 @@ def chat_body(
         "model": request.model,
         "messages": chat_messages(request.messages),
         "stream": True,
-        "think": request.think,
+        "think": request.think or False,
         "truncate": False,
     }
     if request.tools:
@@ -201,10 +204,10 @@ def as_arguments(value: object) -> dict[str, Any]:
     if isinstance(value, str):
         if has_more_values(value.encode(), CALL_VALUES):
             return {"input": TOO_MANY}
-        try:
-            value = orjson.loads(value) if value.strip() else {}
-        except orjson.JSONDecodeError:
-            return {"input": value}
+        text = value.strip()
+        read = {} if text in {"", "null"} else read_json(text)
+        read = repair_json(text) if read is None else read
+        value = {"input": value} if read is None else read
     if value is None:
         return {}
     if is_too_deep(value, CALL_LEVELS):

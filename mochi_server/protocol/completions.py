@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -75,6 +76,8 @@ class ModelInfo:
     """Alias of the provider."""
     remote_host: str | None = None
     """Where the text goes when the model runs elsewhere."""
+    modified_at: datetime | None = None
+    """When the model was made or fetched; null when unknown. Only the wires show it."""
     kind: ModelKind = "model"
     description: str = ""
     """What a preset or an agent is for."""
@@ -107,7 +110,9 @@ class ModelRequest:
     must_call: bool = False
     """Whether the reply must call one of the tools; providers whose service cannot demand it say so
     (``Capabilities.forced_calls``)."""
-    think: Think = False
+    think: Think | None = None
+    """None: nobody has said. It is as False, but for services whose models think unless they are
+    told not to, and refuse that: those are told on demand only."""
     num_ctx: int | None = None
     """Context window in tokens; None leaves it to the provider."""
     max_tokens: int | None = None

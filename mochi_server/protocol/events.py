@@ -12,8 +12,8 @@ events of the conversation, and not in their payload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, Final, TypeAlias, get_args
 
 from pydantic import JsonValue
 
@@ -31,6 +31,7 @@ __all__ = [
     "Done",
     "ErrorEvent",
     "Event",
+    "HistoryCompacted",
     "HistoryShortened",
     "MessageComplete",
     "ReplyRetry",
@@ -84,6 +85,20 @@ class HistoryShortened(FieldPayload):
     type: ClassVar[str] = "history_shortened"
     dropped_messages: int
     """Messages that are not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryCompacted(FieldPayload):
+    """The history does not fit the context window; a summary is sent in place of its oldest part.
+
+    Or a person wanted that.
+    """
+
+    type: ClassVar[str] = "history_compacted"
+    summarised_messages: int
+    """Messages in whose place the summary is."""
+    through_message_id: str | None
+    """The last of them; null if it has no id."""
 
 
 @dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
@@ -179,6 +194,8 @@ class ToolCallStarted(FieldPayload):
     """Position of the call in the model's reply, from 0."""
     tool_call_id: str
     agent_call_id: str | None = None
+    recovered: bool = False
+    """Whether the model wrote it as text."""
 
     @property
     def type(self) -> str:
@@ -231,6 +248,8 @@ class ConfirmationRequired(FieldPayload):
     """The arguments as text for a person, in which nothing is hidden."""
     notice: str = ""
     """Why a person is asked whatever policies and rules allow; nothing is hidden in it."""
+    suggestions: Sequence[JSONObject] = ()
+    """What an approval may be remembered as, the narrowest first: ``patterns`` and ``allows``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +380,8 @@ class MessageComplete(FieldPayload):
     prompt_eval_count: int | None
     """Tokens of the prompt."""
     context_window: JSONObject
-    """``current_window``, ``usage_tokens``, ``reason``, ``dropped_messages``."""
+    """``current_window``, ``usage_tokens``, ``reason``, ``dropped_messages``,
+    ``summarised_messages``, ``shortened_results``."""
     finish_reason: str | None
     """Why generation ended: ``stop``, ``length``, …"""
     stop_sequence: str | None = None
@@ -375,8 +395,14 @@ class MessageComplete(FieldPayload):
     sends their results with its next request."""
     timestamp: str | None
     """When the message was complete, as in the session; null if an old writer has not said it."""
-    message: JSONObject
+    message: JSONObject = field(default_factory=dict)
     """The message as it is stored; for replies in one piece, not part of the payload."""
+
+    @property
+    def dropped_messages(self) -> int:
+        """Number of messages that the model was not sent."""
+        dropped = self.context_window.get("dropped_messages")
+        return dropped if isinstance(dropped, int) else 0
 
     def payload(self) -> JSONObject:
         data = FieldPayload.payload(self)  # super() fails in classes with slots before 3.14
@@ -409,6 +435,7 @@ class Done(FieldPayload):
 
 Event: TypeAlias = (
     RunStart
+    | HistoryCompacted
     | HistoryShortened
     | ContentDelta
     | ThinkingDelta
@@ -431,3 +458,30 @@ Event: TypeAlias = (
     | ErrorEvent
     | Done
 )
+
+CLASSES: Final[dict[str, Any]] = {
+    **{
+        cls.type: cls
+        for cls in get_args(Event)
+        if isinstance(cls.type, str)  # not a property
+    },
+    "tool_call": ToolCallStarted,
+    "agent_tool_call": ToolCallStarted,
+    "tool_result": ToolResultReady,
+    "agent_tool_result": ToolResultReady,
+}
+"""The classes of events, by their names."""
+
+
+def event_of(name: str, data: JSONObject) -> Event | None:
+    """Make an event of its payload; None where only a newer version knows it."""
+    cls = CLASSES.get(name)
+    if cls is None:
+        return None
+    try:
+        event: Event = cls(
+            **{each.name: data[each.name] for each in fields(cls) if each.name in data}
+        )
+    except TypeError:  # a field is missing
+        return None
+    return event

@@ -5,13 +5,13 @@ For programs that want whole messages instead of events (docs/how-to/use-the-sim
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 from typing_extensions import TypedDict
 
+from ..core.json_text import read_json
 from ..errors import JSONObject
 from .messages import AssistantMessage
 
@@ -117,8 +117,7 @@ def _call(stored: dict[str, Any]) -> GenericToolCall:
 def _object(arguments: object) -> dict[str, Any]:
     """Parse the arguments of a stored call, which other writers may have left as text."""
     if isinstance(arguments, str):
-        with suppress(orjson.JSONDecodeError):
-            arguments = orjson.loads(arguments)
+        arguments = read_json(arguments)
     return arguments if isinstance(arguments, dict) else {}
 
 

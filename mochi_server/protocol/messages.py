@@ -40,10 +40,17 @@ class ToolCall(BaseModel):
     """If the model wrote no JSON object: its text, under ``input``."""
     problem: str | None = None
     """Why the arguments cannot be read, in words for the model."""
+    recovered: bool = False
+    """Whether the model wrote it as text."""
 
     def as_stored(self) -> JSONObject:
-        """Return ``{"function": {"name", "arguments"}, "id"}``, as in the session file."""
-        return {"function": {"name": self.name, "arguments": self.arguments}, "id": self.id}
+        """Return ``{"function": {"name", "arguments"}, "id"}``, as in the session file.
+
+        It has ``"recovered": true`` where the model wrote the call as text.
+        """
+        function: JSONObject = {"name": self.name, "arguments": self.arguments}
+        stored: JSONObject = {"function": function, "id": self.id}
+        return stored | {"recovered": True} if self.recovered else stored
 
 
 _TOOL_CALLS_SCHEMA: JSONObject = {
@@ -65,6 +72,7 @@ _TOOL_CALLS_SCHEMA: JSONObject = {
                         },
                     },
                     "id": {"type": "string"},
+                    "recovered": {"type": "boolean"},
                 },
             },
         },

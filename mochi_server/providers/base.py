@@ -31,6 +31,7 @@ from ..protocol.completions import (
 from ..protocol.embeddings import EmbeddingRequest, Embeddings
 from ..protocol.options import ModelOptions
 from ..protocol.response_format import JsonSchemaFormat, ResponseFormat
+from .text_thinking import TextThinking
 
 __all__ = [
     "Capabilities",
@@ -157,6 +158,10 @@ class Provider(ABC):
     async def list_models(self) -> list[ModelInfo]:
         """Return every model that can chat, with plain names (no alias)."""
 
+    def may_have(self, name: str) -> bool:  # noqa: ARG002 - for those that can tell
+        """Return whether a model may be there, as far as one can tell without an answer."""
+        return True
+
     @abstractmethod
     async def show_model(self, name: str) -> ModelInfo:
         """Return one model, from a short-lived cache where that is cheaper."""
@@ -245,15 +250,17 @@ class Provider(ABC):
         request = replace(request, response_format=format_of(shape))
         pieces: list[str] = []
         size, reason = 0, None
+        thinking = TextThinking()
         async with aclosing(self.stream(request)) as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, ContentDelta):
-                    pieces.append(chunk.content)
-                    size += len(chunk.content)
-                    if size > MAX_RESPONSE:
-                        raise too_large(MAX_RESPONSE)
-                elif isinstance(chunk, Finish):
-                    reason = chunk.reason
+                for known in thinking.add([chunk]):
+                    if isinstance(known, ContentDelta):
+                        pieces.append(known.content)
+                        size += len(known.content)
+                        if size > MAX_RESPONSE:
+                            raise too_large(MAX_RESPONSE)
+                    elif isinstance(known, Finish):
+                        reason = known.reason
         text = "".join(pieces)
         try:
             return shape.model_validate_json(complete_json(text))

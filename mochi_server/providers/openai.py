@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import SecretStr
 
@@ -11,9 +11,6 @@ from ..protocol.response_format import ResponseFormat
 from .base import ModelInfo, ModelRequest
 from .chat_completions.provider import OPENAI_URL, ChatCompletionsProvider
 from .common.http import split_address
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 _OPENAI: Final = ".api.openai.com"
 _AZURE: Final = ".openai.azure.com"
@@ -27,10 +24,7 @@ model, the owner chose what follows the base model."""
 
 
 class OpenAICompatibleProvider(ChatCompletionsProvider):
-    """The models of OpenAI, of Azure, or of another server that speaks their protocol.
-
-    The ids of an organization and of a project, which are billed, are told to OpenAI only.
-    """
+    """The models of OpenAI, of Azure, or of another server that speaks their protocol."""
 
     def __init__(
         self,
@@ -38,21 +32,12 @@ class OpenAICompatibleProvider(ChatCompletionsProvider):
         *,
         base_url: str | None = None,
         api_key: SecretStr | str | None = None,
-        organization: str | None = None,
-        project: str | None = None,
     ) -> None:
         super().__init__(alias, base_url=base_url, api_key=api_key)
         parts = split_address(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
         self._is_azure = host.endswith(_AZURE)
         self._is_openai = host.endswith(_OPENAI) or self._is_azure
-        self._organization, self._project = organization, project
-
-    def _connect(self) -> AsyncOpenAI:
-        client = super()._connect()
-        if self._is_openai and not self._is_azure:
-            client.organization, client.project = self._organization, self._project
-        return client
 
     def _can_chat(self, name: str) -> bool:
         return not (self._is_openai and NO_CHAT.match(name))

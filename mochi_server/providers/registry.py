@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from functools import partial
 from typing import Final
 
 import anyio
 from pydantic import JsonValue
 
+from ..core.aio import in_thread
 from ..errors import (
     InternalError,
     JSONObject,
@@ -37,7 +39,17 @@ LIST_SECONDS: Final = 40.0
 TEXTS_AT_ONCE: Final = 64
 """Texts that one request embeds: its answer must not be longer than ``MAX_RESPONSE``."""
 
+NEAREST: Final = 3
+"""Most models that are named in the place of one that is nowhere."""
+NEAREST_SECONDS: Final = 2.0
+"""Longest wait for the names of a provider's models, to name one of them."""
+LEAST_LIKENESS: Final = 0.6
+
 logger = logging.getLogger(__name__)
+
+
+class NobodyHasModel(ModelNotFound):
+    """The provider does not answer, is not known to have had the model, and no other one has it."""
 
 
 class HasNoModel(ProviderNotConfigured):
@@ -102,7 +114,7 @@ class ProviderRegistry:
     async def show_model(self, model: str) -> ModelInfo:
         """Return one model, under the name that was asked for; raises as the provider does."""
         provider, name = self.resolve(model)
-        with self._telling_errors(provider), _not_found_as(model, name):
+        async with self._finding(model, provider, name):
             info = await provider.show_model(name)
         return replace(info, name=model, provider=provider.alias)
 
@@ -117,11 +129,39 @@ class ProviderRegistry:
         tokens = 0
         for start in range(0, len(request.texts) or 1, TEXTS_AT_ONCE):
             texts = request.texts[start : start + TEXTS_AT_ONCE]
-            with self._telling_errors(provider), _not_found_as(request.model, name):
+            async with self._finding(request.model, provider, name):
                 made = await provider.embed(replace(request, model=name, texts=texts))
             vectors += made.vectors
             tokens += made.prompt_tokens
         return Embeddings(vectors=vectors, prompt_tokens=tokens)
+
+    @asynccontextmanager
+    async def _finding(self, model: str, provider: Provider, name: str) -> AsyncIterator[None]:
+        """Name a model that is nowhere as it was asked for, and others like it."""
+        try:
+            with self._telling_errors(provider):
+                yield
+        except ModelNotFound as error:
+            text = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
+            nearest = await self._nearest(model)
+            details = {**error.details, **_details(model, nearest)}
+            raise ModelNotFound(text + _hint(nearest), details=details) from error
+        except ProviderUnreachable as error:
+            if provider.may_have(name):
+                raise
+            nearest = await self._nearest(model)
+            text = f"No provider that answers has a model {model!r}.{_hint(nearest)}"
+            details = _details(model, nearest)
+            details["problems"] = list[JsonValue]([problem_of(provider.alias, error)])
+            raise NobodyHasModel(text, details=details) from error
+
+    async def _nearest(self, model: str) -> list[str]:
+        """Return the names of models that are there, and nearest to that of one that is not."""
+        listed = await asyncio.gather(
+            *(self._models_or_error(alias, NEAREST_SECONDS) for alias in self.aliases)
+        )
+        names = [one.name for each in listed if isinstance(each, list) for one in each]
+        return await in_thread(nearest_names, model, names)
 
     @contextmanager
     def _telling_errors(self, provider: Provider) -> Iterator[None]:
@@ -212,8 +252,11 @@ class ProviderRegistry:
         wanted = "model that can call tools" if tools else "model"
         raise failed or ModelNotFound(f"There is no {wanted}.")
 
-    async def _models_or_error(self, alias: str) -> list[ModelInfo] | MochiError:
-        with anyio.move_on_after(LIST_SECONDS):
+    async def _models_or_error(
+        self, alias: str, seconds: float | None = None
+    ) -> list[ModelInfo] | MochiError:
+        seconds = LIST_SECONDS if seconds is None else seconds
+        with anyio.move_on_after(seconds):
             try:
                 return await self.models_of(alias)
             except MochiError as error:
@@ -221,7 +264,7 @@ class ProviderRegistry:
             except Exception:
                 logger.exception("The provider %s failed to list its models", alias)
                 return InternalError()
-        return ProviderUnreachable(f"No answer within {LIST_SECONDS:g} s.")
+        return ProviderUnreachable(f"No answer within {seconds:g} s.")
 
     async def aclose(self) -> None:
         """Close every provider, also when one of them fails to."""
@@ -233,14 +276,30 @@ class ProviderRegistry:
                 raise result
 
 
-@contextmanager
-def _not_found_as(model: str, name: str) -> Iterator[None]:
-    """Name a model that a provider does not have as it was asked for."""
-    try:
-        yield
-    except ModelNotFound as error:
-        message = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
-        raise ModelNotFound(message, details={**error.details, "model": model}) from error
+def nearest_names(model: str, names: Iterable[str]) -> list[str]:
+    """Return the names most like one, best first; providers and tags tell only equal ones apart."""
+
+    def likeness(name: str) -> tuple[float, float]:
+        pairs = ((_short(name), _short(model)), (name.casefold(), model.casefold()))
+        short, full = (SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return short, full
+
+    alike = [(likeness(name), name) for name in names]
+    found = sorted((each for each in alike if each[0][0] >= LEAST_LIKENESS), reverse=True)
+    return [name for _, name in found[:NEAREST]]
+
+
+def _short(name: str) -> str:
+    """Return a name without its provider, the folders of its maker, and its tag."""
+    return name.rpartition("/")[2].partition(":")[0].casefold()
+
+
+def _hint(nearest: Sequence[str]) -> str:
+    return f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
+
+
+def _details(model: str, nearest: Sequence[str]) -> JSONObject:
+    return {"model": model, "nearest": list[JsonValue](nearest)}
 
 
 def problem_of(alias: str, error: MochiError) -> JSONObject:

@@ -16,7 +16,7 @@ class SandboxFolder:
     """A folder or file of this machine that a confined command sees."""
 
     path: Path
-    """Absolute; must exist when the command starts."""
+    """Absolute; must exist, and be reached through no link, when the command starts."""
     inside: PurePosixPath | None = None
     """Its path inside; None for the same path as outside."""
     writable: bool = False
@@ -77,7 +77,7 @@ class SandboxSpec:
     def of_workspace(cls, folder: Path, *, limits: SandboxLimits | None = None) -> SandboxSpec:
         """Return what a command of a session may: one writable folder at ``/workspace``."""
         return cls(
-            folders=[SandboxFolder(path=folder, inside=WORKSPACE, writable=True)],
+            folders=[SandboxFolder(path=folder.resolve(), inside=WORKSPACE, writable=True)],
             workdir=WORKSPACE,
             environment={"HOME": str(WORKSPACE)},
             limits=limits or SandboxLimits(),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ..core.aio import in_thread
 from .base import Sandbox, SandboxCommand, SandboxFolder, SandboxSpec
@@ -75,6 +75,8 @@ class BubblewrapSandbox(Sandbox):
         return None
 
     def command(self, argv: Sequence[str], spec: SandboxSpec) -> SandboxCommand:
+        folders = self._folders(spec)
+        inner = [each for each in folders if _is_inner(each, folders, spec.covered)]
         return launch(
             "bubblewrap",
             argv,
@@ -85,8 +87,11 @@ class BubblewrapSandbox(Sandbox):
                 *self._namespaces(spec),
                 *_system(spec),
                 *_devices(spec),
-                *self._folders(spec),
+                *_bound([each for each in folders if each not in inner], spec.covered),
             ],
+            covered=[(os.path.realpath(path), str(path)) for path in spec.covered],
+            inner=[(str(each.target), each.writable) for each in inner],
+            guarded=[str(each.target) for each in folders if each.writable],
             files=_files(spec),
             in_memory=IN_MEMORY,
             last_options=_last(spec),
@@ -115,22 +120,47 @@ class BubblewrapSandbox(Sandbox):
         yield from ("--hostname", "sandbox", "--new-session", "--die-with-parent")
         yield from ("--cap-drop", "ALL", "--clearenv")
 
-    def _folders(self, spec: SandboxSpec) -> Iterator[str]:
-        """Mount the interpreter's folders and those of the spec, the outer ones first."""
-        folders = [*(SandboxFolder(path=path) for path in self._packages), *spec.folders]
-        mounts = [(len(each.target.parts), _bound(each)) for each in folders]
-        mounts += [(len(path.parts), iter(("--tmpfs", str(path)))) for path in spec.covered]
-        for _, options in sorted(mounts, key=lambda each: each[0]):
-            yield from options
-        for path in spec.covered:
-            yield from ("--remount-ro", str(path))
+    def _folders(self, spec: SandboxSpec) -> list[SandboxFolder]:
+        """Return the interpreter's folders and those of the spec, the outer ones first."""
+        packages = (
+            SandboxFolder(path=path.resolve(), inside=PurePosixPath(path))
+            for path in self._packages
+        )
+        folders = [*packages, *spec.folders]
+        covered = set(map(PurePosixPath, spec.covered))
+        folders = [folder for folder in folders if folder.target not in covered]
+        return sorted(folders, key=lambda folder: len(folder.target.parts))
 
 
-def _bound(folder: SandboxFolder) -> Iterator[str]:
-    source = os.path.realpath(folder.path)
-    yield from ("--bind" if folder.writable else "--ro-bind", source, str(folder.target))
-    if folder.writable:
-        yield from _guarded(Path(source), str(folder.target))
+def _bound(folders: Sequence[SandboxFolder], covered: Sequence[Path]) -> Iterator[str]:
+    """Mount folders and cover others, the outer ones first."""
+    mounts = [
+        (folder.target, "--bind" if folder.writable else "--ro-bind", str(folder.path))
+        for folder in folders
+    ]
+    mounts += [(PurePosixPath(path), "--tmpfs", "") for path in covered]
+    for target, option, source in sorted(mounts, key=lambda each: len(each[0].parts)):
+        yield from filter(None, (option, source, str(target)))
+    for path in covered:
+        yield from ("--remount-ro", str(path))
+
+
+def _is_inner(
+    folder: SandboxFolder, others: Sequence[SandboxFolder], covered: Sequence[Path]
+) -> bool:
+    """Tell whether a folder is seen at its path already, as a part of another one.
+
+    Who may write in that one can change what a path in it means, so it is not mounted by name.
+    """
+    around = [each for each in others if each.target in folder.target.parents]
+    if not around:
+        return False
+    outer = max(around, key=lambda each: len(each.target.parts))
+    if any(
+        path.is_relative_to(outer.target) and folder.path.is_relative_to(path) for path in covered
+    ):
+        return False
+    return folder.path == outer.path / folder.target.relative_to(outer.target)
 
 
 def _system(spec: SandboxSpec) -> Iterator[str]:
@@ -175,19 +205,6 @@ def _kernel_files() -> Sequence[str]:
             if not is_process and entry.is_file() and not entry.stat().st_mode & stat.S_IROTH:
                 names.append(entry.name)
     return names
-
-
-def _guarded(source: Path, target: str) -> Iterator[str]:
-    """Keep what git would run later, outside of the sandbox, from being written.
-
-    The folder ``.git`` is a mount of its own, so that it cannot be renamed either.
-    """
-    if not (source / ".git").is_dir() or (source / ".git").is_symlink():
-        return
-    yield from ("--bind", f"{source}/.git", f"{target}/.git")
-    for name in ("hooks", "config"):
-        if (source / ".git" / name).exists() and not (source / ".git" / name).is_symlink():
-            yield from ("--ro-bind", f"{source}/.git/{name}", f"{target}/.git/{name}")
 
 
 def _files(spec: SandboxSpec) -> Mapping[str, str]:

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # importing signal, typing or json takes longer than bubblewrap
 
+if TYPE_CHECKING or __package__:
+    from .mounts import Mounts, Replaced, open_place
+else:
+    from mounts import Mounts, Replaced, open_place  # in its own process
+
 PLAN: Final = "MOCHI_SANDBOX_PLAN"
 OVER_LIMIT: Final = 125
 """Exit code after a limit was exceeded, or when the sandbox could not be made."""
@@ -272,17 +277,19 @@ def mapped_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def usage(folder: str, most_files: float) -> tuple[int, int]:
-    """Return bytes and number of the files of a folder; links are not followed.
+def usage(folder: int, most_files: float) -> tuple[int, int]:
+    """Return bytes and number of the files of an opened folder; links are not followed.
 
     Raises:
-        OverLimit: There are more files, or folders nested too deeply.
+        OverLimit: There are more files, folders nested too deeply, or the folder is gone.
     """
+    status = os.fstat(folder)
+    if not status.st_nlink:
+        raise OverLimit("a writable folder is gone")
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_blocks * 512, 1
     make_usable(folder)
-    try:
-        stack = [os.open(folder, FOLDER)]
-    except NotADirectoryError:
-        return os.stat(folder).st_blocks * 512, 1
+    stack = [os.open(".", FOLDER, dir_fd=folder)]
     size, count, inner = entries_of(stack[-1])
     waiting = [inner]
     try:
@@ -308,12 +315,12 @@ def usage(folder: str, most_files: float) -> tuple[int, int]:
     return size, count
 
 
-def make_usable(folder: str) -> None:
+def make_usable(folder: int) -> None:
     """Open a folder again that a command, whose user it belongs to, has closed (``chmod 0``)."""
-    status = os.stat(folder)
+    status = os.fstat(folder)
     is_closed = status.st_mode & READABLE != READABLE and status.st_uid == os.getuid()
     if is_closed and stat.S_ISDIR(status.st_mode):
-        os.chmod(folder, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+        os.chmod(f"/proc/self/fd/{folder}", stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def entries_of(folder: int) -> tuple[int, int, list[str]]:
@@ -363,12 +370,12 @@ def files_in_memory(top: int, folder: str) -> int:
 
 
 class DiskWatch:
-    """The writable folders of a command, and those in memory."""
+    """The writable folders of a command, which are opened, and those in memory."""
 
-    def __init__(self, top: int, folders: list[str], in_memory: list[str], limits: Limits) -> None:
+    def __init__(self, top: int, folders: list[int], in_memory: list[str], limits: Limits) -> None:
         self._top = top
         self._folders = folders
-        self._devices = {os.stat(folder).st_dev for folder in folders}
+        self._devices = {os.fstat(folder).st_dev for folder in folders}
         self._in_memory = in_memory
         self._limits = limits
         self._allowed = (limits["disk_bytes"] or NO_LIMIT, limits["files"])
@@ -399,8 +406,6 @@ class DiskWatch:
             if count > most_files:
                 raise OverLimit(f"more than {most_files:,} files")
             self._check_free()
-        except FileNotFoundError as error:
-            raise OverLimit("a writable folder is gone") from error
         finally:
             took = time.thread_time() - began
             self._next = time.monotonic() + max(LOOK_SECONDS, took * DISK_PAUSES)
@@ -416,7 +421,7 @@ class DiskWatch:
 class Watch:
     """The limits of all processes of a command, together."""
 
-    def __init__(self, top: int, folders: list[str], in_memory: list[str], limits: Limits) -> None:
+    def __init__(self, top: int, folders: list[int], in_memory: list[str], limits: Limits) -> None:
         self._top = top
         """The process above all of them, which is not one of the command's."""
         self._main: int | None = None
@@ -541,6 +546,35 @@ def spawn(plan: Any, streams: Streams, argv: list[str], prepare: Callable[[], No
         os._exit(127)
 
 
+def exit_code_of(pid: int) -> int:
+    """Wait for a child that has made no sandbox, and return its exit code, which is not 0."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) or OVER_LIMIT
+
+
+class HeldFile:
+    """A file with a content; whoever reads it, waits at its end until it is let go.
+
+    Its pipe has room for one packet: there is room for the second one when the first one is read.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.file, self._writer = os.pipe2(os.O_CLOEXEC | os.O_DIRECT)
+        fcntl.fcntl(self._writer, fcntl.F_SETPIPE_SZ, 1)
+        os.write(self._writer, content[:1])
+        self._rest = content[1:]
+
+    def wait(self) -> None:
+        """Wait until somebody reads.
+
+        Raises:
+            BrokenPipeError: Nobody will.
+        """
+        os.write(self._writer, self._rest)
+
+    def let_go(self) -> None:
+        os.close(self._writer)
+
+
 def data_file(data: bytes) -> int:
     number = os.memfd_create("plan", 0)
     os.write(number, data)
@@ -591,22 +625,23 @@ def devices_protection() -> Callable[[], None]:
 
 
 def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
-    """Start bubblewrap; the command runs when its number of processes is limited."""
+    """Start bubblewrap; the command runs when its mounts are right, and its limits are set."""
     kept = plan["keep_fds"]
     info, info_end = os.pipe()
-    gate_end, gate = os.pipe()
     options = [*plan["options"]]
-    files = [data_file(text.encode()) for text in plan["files"].values()]
+    mounts = Mounts(plan, bound_by(options))
+    *contents, last = plan["files"].values()
+    held = HeldFile(last.encode())
+    files = [*(data_file(text.encode()) for text in contents), held.file]
     for number, target in zip(files, plan["files"], strict=True):
         options += ["--perms", "0444", "--ro-bind-data", str(number), target]
     options += plan["last_options"]
     for name, value in plan["environment"].items():
         options += ["--setenv", name, value]
     options_file = data_file("".join(f"{option}\0" for option in options).encode())
-    handed = [info_end, gate_end, options_file, *files]
+    handed = [info_end, options_file, *files]
     program = plan["program"] if os.getuid() else sealed_copy(plan["program"])
     argv = [program, "--args", str(options_file), "--info-fd", str(info_end)]
-    argv += ["--block-fd", str(gate_end)]
     if plan["seccomp"]:
         handed.append(data_file(bytes.fromhex(plan["seccomp"])))
         argv += ["--seccomp", str(handed[-1])]
@@ -626,14 +661,31 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
         os.close(number)
     top = read_child_pid(info)
     if top is None:
-        status = os.waitpid(pid, 0)[1]
-        sys.exit(os.waitstatus_to_exitcode(status) or OVER_LIMIT)
-    lower(resource.RLIMIT_NPROC, plan["limits"]["processes"] + 2, top)
-    os.write(gate, b"1")
-    os.close(gate)
+        sys.exit(exit_code_of(pid))
     launched = Launched(pid, top)
     launched.in_memory = plan["in_memory"]
+    try:
+        held.wait()
+    except BrokenPipeError:  # it has ended, and has said why
+        sys.exit(exit_code_of(pid))
+    lower(resource.RLIMIT_NPROC, plan["limits"]["processes"] + 2, top)
+    try:
+        mounts.complete(top)
+    except (Replaced, OSError) as error:
+        launched.end()
+        say(f"it cannot be made: {error}")
+        sys.exit(OVER_LIMIT)
+    held.let_go()
     return launched
+
+
+def bound_by(options: list[str]) -> list[tuple[str, str]]:
+    """Return the paths, outside and inside, of what options of bubblewrap mount by name."""
+    return [
+        (options[at + 1], options[at + 2])
+        for at, option in enumerate(options)
+        if option in ("--bind", "--ro-bind")
+    ]
 
 
 def read_child_pid(info: int) -> int | None:
@@ -706,13 +758,14 @@ def run(plan: Any, life: int, server: int) -> int:
     limits = plan["limits"]
     most = limits["output_bytes"]
     streams = Streams(NO_LIMIT if most is None else most)
-    for folder in plan["watched"]:
+    watched = [open_place(folder) for folder in plan["watched"]]
+    for folder in watched:
         make_usable(folder)
     ends = time.monotonic() + (limits["seconds"] or NO_LIMIT)
     launched = DRIVERS[plan["driver"]](plan, streams)
     try:
         ended = os.pidfd_open(launched.pid)
-        watch = Watch(launched.top, plan["watched"], launched.in_memory, limits)
+        watch = Watch(launched.top, watched, launched.in_memory, limits)
         files = [ended, life, server]
         while ended not in (ready := select.select(files, [], [], LOOK_SECONDS)[0]):
             check_end(ready, ends, limits["seconds"])

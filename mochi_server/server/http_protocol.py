@@ -1,6 +1,7 @@
-"""Limits on the head of a request and on the connections of one address.
+"""Limits on the head of a request and on the connections of one address; answers in HTTP/1.0.
 
-uvicorn has neither: a client may send headers without end, or no headers, for as long as it likes.
+uvicorn has none of them: a client may send headers without end, or no headers, for as long as it
+likes.
 These limits hold where our own command serves; another ASGI server has its own. This and
 ``socket_protocol`` know the inside of uvicorn (``test_private_names`` has its version).
 """
@@ -13,14 +14,27 @@ from asyncio import TimerHandle, Transport
 from collections import Counter
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from ..config import MochiServerSettings
 from ..core.logs import new_request_id
 from ..errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
 from .socket_protocol import LimitedSocketProtocol
+
+if TYPE_CHECKING:
+    from uvicorn._types import (
+        ASGI3Application,
+        ASGIReceiveCallable,
+        ASGISendCallable,
+        ASGISendEvent,
+        Scope,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +166,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_answering():
             self._stop_waiting()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            app = _without_chunks(cycle, app)
+        super()._start_asgi_task(cycle, app)
+
     def on_body(self, body: bytes) -> None:
         self._received = 0
         super().on_body(body)
@@ -207,6 +226,31 @@ class LimitedProtocol(HttpToolsProtocol):
             lines = [b"%b: %b\r\n" % header for header in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
         self.transport.close()
+
+
+def _without_chunks(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
+    """Return an application that answers a client of HTTP/1.0, which does not know chunks.
+
+    The end of an answer without a length is the end of the connection (RFC 9112 6.3); uvicorn
+    sends chunks to everybody.
+    """
+
+    async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        has_length = True
+
+        async def send_plainly(message: ASGISendEvent) -> None:
+            nonlocal has_length
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message.get("headers", ())}
+                has_length = b"content-length" in names
+                cycle.chunked_encoding = None if has_length else False
+            elif message["type"] == "http.response.body" and not has_length:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_plainly)
+
+    return run
 
 
 def limited_address(host: str) -> str | None:

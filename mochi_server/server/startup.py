@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from ipaddress import ip_address
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,7 +26,6 @@ from ..config import (
     SettingsError,
     export_default,
     metrics_folder,
-    with_tool_environment,
 )
 from ..config.installation import install_command, own_command
 from ..core.files import make_folder
@@ -129,9 +127,13 @@ def sessions_problem(settings: MochiServerSettings, processes: int) -> str | Non
 
 def redis_package_problem(settings: MochiServerSettings) -> str | None:
     """Return why the Redis of the settings cannot be used, or None."""
-    if settings.redis_url is None or find_spec("redis") is not None:
+    if settings.redis_url is None:
         return None
-    return f"MOCHI_REDIS_URL is set, and the package redis is missing: {install_command('redis')}"
+    for package, module in (("redis", "redis"), ("channels-redis", "channels_redis")):
+        if find_spec(module) is None:
+            advice = install_command("redis")
+            return f"MOCHI_REDIS_URL is set, and the package {package} is missing: {advice}"
+    return None
 
 
 def database_package_problem(settings: MochiServerSettings) -> str | None:
@@ -291,23 +293,24 @@ def forbid_inspection() -> None:
     core file of such a process, and no debugger of the same user can attach to it.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE of linux/prctl.h
-
-
-def start_resource_tracker() -> None:
-    """Start the helper process of `multiprocessing` without secrets: tools can read it."""
-    with with_tool_environment():
-        resource_tracker.ensure_running()
+        _prctl(4, 0)  # PR_SET_DUMPABLE
 
 
 def stop_with_supervisor() -> None:
     """Stop this process in order when the one that started it as a worker is gone.
 
-    A supervisor that is killed can tell its workers nothing, and they would keep the port. The
-    kernel closes its end of a pipe, whose other end `multiprocessing` has given to the worker.
+    A supervisor that is killed can tell its workers nothing, and they would keep the port. Linux
+    tells them. Elsewhere the kernel closes the supervisor's end of a pipe, whose other end
+    `multiprocessing` has given to the worker; forks see that one after another, as each has the
+    ends of those before it.
     """
     supervisor = multiprocessing.parent_process()
     if supervisor is None:
+        return
+    if sys.platform == "linux":
+        _prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() != supervisor.pid:  # it was gone before
+            os.kill(os.getpid(), signal.SIGTERM)
         return
 
     def wait_and_stop() -> None:
@@ -315,3 +318,8 @@ def stop_with_supervisor() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait_and_stop, name="watch the supervisor", daemon=True).start()
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set a property of this process, by its number in linux/prctl.h."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

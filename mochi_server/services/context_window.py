@@ -31,6 +31,8 @@ HEADROOM = 1.5
 """A window that grows holds this many times the present usage."""
 MAX_RESERVE = 4096
 """Most tokens kept free for the reply."""
+FEW_TOOLS = 2_000
+"""Tokens of about sixteen tools."""
 IDLE_SECONDS = 900
 """Seconds after which an unused model counts as unloaded, and its window may start small again."""
 LOOK_SECONDS = 10.0
@@ -58,6 +60,15 @@ class Window:
 
 def budget_of(size: int) -> int:
     return size - min(size // 4, MAX_RESERVE)
+
+
+def room_for_tools(size: int) -> int:
+    """Return how many tokens of a window schemas of tools may take: a quarter.
+
+    In a small window it is up to a half, as small models use a dozen tools that they see, and
+    hardly ever search for one.
+    """
+    return max(size // 4, min(FEW_TOOLS, size // 2))
 
 
 @dataclass(slots=True)
@@ -162,6 +173,19 @@ class DynamicContextWindowService:
             size = num_ctx if self._set_by_modelfile(model) is None else min(num_ctx, limit)
         reason = _reason(config.current_window, size, model_changed=model_changed)
         return Window(size=size, num_ctx=num_ctx, reason=reason)
+
+    def largest(
+        self, model: str, info: ModelInfo, config: ContextWindowConfig | None, *, ours: bool
+    ) -> int | None:
+        """Return the largest window that ``decide`` may choose for a session; None: not known."""
+        config = config or ContextWindowConfig()
+        if not ours:
+            return info.context_length
+        if config.manual_override and config.current_window:
+            return min(config.current_window, info.context_length or MAX_UNKNOWN)
+        if not (self.enabled and config.dynamic_enabled):
+            return self._state(model).window or None
+        return self._bounds(model, info)[1]
 
     def _set_by_modelfile(self, model: str) -> int | None:
         weights = self._weights.get(model)

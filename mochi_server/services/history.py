@@ -7,7 +7,7 @@ pairs of calls and results. How many messages were left out is told to the clien
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -31,6 +31,12 @@ class FittedHistory:
     """Estimated tokens of the messages."""
     dropped: int
     """Messages left out."""
+    fits: bool
+    """Whether the limits have left out nothing."""
+    summarised: int = 0
+    """Messages in whose place is a summary, which is one of those to send."""
+    shortened: int = 0
+    """Results of tools of which the middle is left out."""
 
 
 def estimate(message: JSONObject, ratio: float = CHARACTERS_PER_TOKEN) -> int:
@@ -54,23 +60,26 @@ def fit(
     budget: int | None,
     ratio: float = CHARACTERS_PER_TOKEN,
     max_messages: int | None = None,
+    shorten: Callable[[JSONObject], JSONObject] | None = None,
 ) -> FittedHistory:
     """Return the system prompt and the last turns that fit the budget of tokens; None: no limit.
 
     The last turn always stays, shortened if need be. ``backwards`` yields the messages after the
     system prompt, the last one first, and is read only as far as they fit; ``total`` is their
-    number.
+    number. ``shorten`` makes older messages of the last turn shorter before any is left out.
     """
     left = _Budget(budget, max_messages)
     used = estimate(system, ratio) if system else 0
     count = 0
+    fits = True
     turns: list[list[JSONObject]] = []
-    for turn in _turns(backwards):
+    for turn in turns_of(backwards):
         cost = _cost(turn, ratio)
         if not left.allows(used + cost, count + len(turn)):
+            fits = False
             if turns:
                 break
-            turn = _shorten(turn, left, used, ratio)  # noqa: PLW2901 - the last one must stay
+            turn = _shorten(turn, left, used, ratio, shorten)  # noqa: PLW2901 - it must stay
             cost = _cost(turn, ratio)
         turns.append(turn)
         used += cost
@@ -78,10 +87,10 @@ def fit(
     messages = [message for turn in reversed(turns) for message in turn]
     if system:
         messages.insert(0, system)
-    return FittedHistory(messages=messages, tokens=used, dropped=total - count)
+    return FittedHistory(messages=messages, tokens=used, dropped=total - count, fits=fits)
 
 
-def _turns(backwards: Iterable[JSONObject]) -> Iterator[list[JSONObject]]:
+def turns_of(backwards: Iterable[JSONObject]) -> Iterator[list[JSONObject]]:
     """Yield each turn, last one first; messages before the first question are one more."""
     turn: list[JSONObject] = []
     for message in backwards:
@@ -108,10 +117,16 @@ class _Budget:
 
 
 def _shorten(
-    turn: Sequence[JSONObject], left: _Budget, used: int, ratio: float
+    turn: Sequence[JSONObject],
+    left: _Budget,
+    used: int,
+    ratio: float,
+    shorten: Callable[[JSONObject], JSONObject] | None,
 ) -> list[JSONObject]:
     """Drop the oldest steps of the last turn; its question and its last step always stay."""
     question, steps = turn[0], _steps(turn[1:])
+    if shorten is not None:
+        steps[:-1] = [[*map(shorten, step)] for step in steps[:-1]]
     while len(steps) > 1:
         rest = [question, *(item for step in steps for item in step)]
         if left.allows(used + _cost(rest, ratio), len(rest)):

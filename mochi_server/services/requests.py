@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import orjson
 
 from ..core.aio import in_thread_if
-from ..core.media import IMAGES
 from ..errors import (
-    AttachmentUnsupported,
     ContextOverflow,
-    ImagesNotSupported,
     JSONObject,
-    ThinkingNotSupported,
-    ToolsNotSupported,
 )
 from ..protocol.files import FILES
-from ..protocol.messages import AssistantMessage, UserMessage
+from ..protocol.messages import AssistantMessage
 from ..protocol.options import ModelOptions
 from ..protocol.response_format import ResponseFormat
-from ..providers.base import ModelInfo, ModelRequest, Provider, Think
+from ..providers.base import ModelRequest, Think
 from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
-from .attachments import Readable, attached_tokens, with_latest_images, write_out
-from .context_window import DynamicContextWindowService, Window, record
-from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
+from .attachments import with_latest_images, write_out
+from .chat_model import ChatModel
+from .compaction.covered import CoveredHistory
+from .compaction.fitting import LongHistory
+from .compaction.text import HistoryRoom
+from .context_window import (
+    DynamicContextWindowService,
+    Window,
+    budget_of,
+    record,
+    room_for_tools,
+)
+from .described_tools import DescribedTools, describe, with_calls_as_text
+from .history import FittedHistory, estimate, objects, system_of, usage_of
 from .models.resolver import ModelSetup
 from .response_format import instruction
 
@@ -38,75 +44,6 @@ SMALLEST_REPLY = 256
 """Tokens that a reply may always have, even when the window seems full."""
 FILLED = 0.75
 """Share of the window that is filled again after an overflow."""
-DENSEST_TEXT = 6.0
-"""Characters a token that hardly any text exceeds: what overflows even so surely does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatModel:
-    """A model that exists, with checks that refuse what is known to fail."""
-
-    full_name: str
-    """Name in sessions: with the provider's alias where that is not the default."""
-    name: str
-    """The provider's own name."""
-    info: ModelInfo
-    provider: Provider
-
-    def check_tools(self) -> None:
-        """Refuse tools for a model that is known not to call any."""
-        if not self.info.can_call_tools or not self.provider.capabilities.tools:
-            raise ToolsNotSupported(model=self.full_name)
-
-    @property
-    def may_think(self) -> bool:
-        """Whether it is not known that the model cannot think."""
-        unable = self.info.capabilities and "thinking" not in self.info.capabilities
-        return self.provider.capabilities.thinking and not unable
-
-    @property
-    def thinks_unasked(self) -> bool:
-        """Whether it thinks where a request does not say."""
-        return self.may_think and self.provider.capabilities.thinks_unasked
-
-    def check_thinking(self, think: Think) -> None:
-        """Refuse thinking for a model that is known not to do it."""
-        if think and not self.may_think:
-            raise ThinkingNotSupported(model=self.full_name)
-
-    @property
-    def readable(self) -> Readable:
-        """What the model can read beside texts; where it is not known, it shall say so itself."""
-        capabilities = self.info.capabilities
-        return Readable(
-            images=not capabilities or "vision" in capabilities,
-            documents=self.provider.capabilities.documents,
-            result_images="vision" in capabilities,
-        )
-
-    def check_attachments(self, message: JSONObject) -> None:
-        """Refuse a message with a file that the model is known not to read."""
-        if (entry := self.readable.refused(message)) is None:
-            return
-        if entry.get("media_type") in IMAGES:
-            raise ImagesNotSupported(model=self.full_name)
-        raise AttachmentUnsupported(
-            name=entry.get("name") or "file", reason=f"model {self.full_name!r} reads no PDF files"
-        )
-
-    def check_length(self, system: JSONObject | None, message: UserMessage) -> None:
-        """Refuse a message that cannot fit the model by any count, with this system message."""
-        longest = self.info.context_length
-        if not longest:
-            return
-        stored = message.as_stored()
-        tokens = estimate(stored, DENSEST_TEXT) - attached_tokens(stored)  # they may be fewer
-        if system is not None:
-            tokens += estimate(system, DENSEST_TEXT)
-        if tokens > longest:
-            raise ContextOverflow(
-                model=self.full_name, estimated_tokens=tokens, context_length=longest
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +69,16 @@ class RequestExtras:
     """Schemas of the tools that are offered."""
     messages: Sequence[JSONObject] = ()
     """Messages behind the history."""
+    withheld: Sequence[JSONObject] = ()
+    """Schemas of tools that are not offered any more; a text that calls them is no answer."""
     must_call: bool = False
     """Whether the reply must call one of the tools."""
 
-    def estimate(self, ratio: float) -> int:
+    def estimate(self, ratio: float, described: DescribedTools | None = None) -> int:
+        """Estimate the tokens, of tools as they are sent or as they are described."""
         tokens = sum(estimate(message, ratio) for message in self.messages)
+        if described is not None:
+            return tokens + described.estimate(ratio)
         return tokens + (int(len(orjson.dumps(self.tools)) / ratio) if self.tools else 0)
 
 
@@ -148,7 +90,7 @@ class RequestBuilder:
     """Builds the requests of one conversation, and learns from their outcomes."""
 
     model: ChatModel
-    think: Think
+    think: Think | None
     options: ModelOptions
     limits: RequestLimits
     windows: DynamicContextWindowService
@@ -160,17 +102,34 @@ class RequestBuilder:
     """Has the system prompt of a preset or an agent."""
     response_format: ResponseFormat | None = None
     """The form of the final answer."""
+    covered_part: Callable[[ChatSession], CoveredHistory | None] | None = None
+    """Finds the summary that holds for a history; None if histories are not compacted."""
+    is_prompted: bool = False
+    """Whether tools, calls and results are texts in the messages."""
     window: Window | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""
+    summarised: int = field(default=0, init=False)
+    """Messages in whose place it has a summary."""
+    through_message_id: str | None = field(default=None, init=False)
+    """The last of them."""
+    shortened: int = field(default=0, init=False)
+    """Results of tools of which it has the first and last lines only."""
+    room: HistoryRoom | None = field(default=None, init=False)
+    """What requests have room for, and what it took; None if histories are not compacted."""
+    added: int = field(default=0, init=False)
+    """Tokens of what was stored since, by our estimate."""
+    added_messages: int = field(default=0, init=False)
+    tool_cost: int = field(default=0, init=False)
+    """Tokens of the tools of the last request that had some, by our estimate."""
     sent: int = field(default=0, init=False)
     """Characters of the last request, as far as they count as prompt."""
     has_files: bool = field(default=False, init=False)
     """Whether the last request had images or documents, whose tokens no characters tell."""
     extent: tuple[int | None, ...] = field(default=(), init=False)
-    """Window, dropped messages and reply limit of the last request.
+    """Window, messages left out, summarised and shortened, and reply limit of the last request.
 
-    If the provider found it too long, another request with the same three is too long as well.
+    If the provider found it too long, another request with the same is too long as well.
     """
     ceiling: int | None = field(default=None, init=False)
     """Most tokens of history by our estimate, once an overflow has shown that it was wrong."""
@@ -184,6 +143,8 @@ class RequestBuilder:
             self.files_of or session.session_id,
             self.model.readable,
         )
+        if self.is_prompted:
+            messages = with_calls_as_text(messages)
         self.has_files = any(FILES in message for message in messages)
         return replace(request, messages=messages)
 
@@ -192,7 +153,8 @@ class RequestBuilder:
             self._backwards(session, len(session.messages)), self.model.info.context_length
         )
         ratio = self.windows.ratio(self.model.full_name)
-        extra_tokens = extras.estimate(ratio)
+        described = self.describe(extras)
+        extra_tokens = extras.estimate(ratio, described)
         # The provider's count of the last reply normally includes these extras.
         used = usage if last_model else usage + extra_tokens + self._prompt_tokens(session, ratio)
         window = self._decide_window(session, used, last_model)
@@ -202,6 +164,7 @@ class RequestBuilder:
             # It may not (tools may be new): try a larger window before messages are dropped.
             window = self._decide_window(session, usage + extra_tokens, last_model)
             fitted = self._fit(session, window, extra_tokens, has_format=has_format)
+        fitted = self._compacted(session, fitted, window, extra_tokens, has_format=has_format)
         if self.window is not None and window.reason == "no_adjustment":
             window = replace(window, reason=self.window.reason)  # reported once for the turn
         prompt_tokens = fitted.tokens + extra_tokens
@@ -209,10 +172,14 @@ class RequestBuilder:
         # Ollama counts the prompt only, others what the reply may have as well.
         counted = None if self.model.provider.capabilities.context_size else max_tokens
         self.window = window
+        self.tool_cost = self.tool_tokens(extras.tools) if extras.tools else self.tool_cost
         self.dropped = fitted.dropped
+        self.summarised, self.shortened = fitted.summarised, fitted.shortened
+        self.added = self.added_messages = 0
         self.sent = int(prompt_tokens * ratio)
-        self.extent = (window.num_ctx, fitted.dropped, counted)
-        return ModelRequest(
+        left_out = (fitted.dropped, fitted.summarised, fitted.shortened)
+        self.extent = (window.num_ctx, *left_out, counted)
+        request = ModelRequest(
             model=self.model.name,
             messages=[*fitted.messages, *extras.messages] if extras.messages else fitted.messages,
             tools=extras.tools,
@@ -223,6 +190,41 @@ class RequestBuilder:
             options=self.options,
             response_format=self.response_format if has_format else None,
         )
+        return request if described is None else described.within(request)
+
+    def tool_tokens(self, tools: Sequence[JSONObject]) -> int:
+        """Estimate the tokens of tools in a request, as schemas or as they are described."""
+        extras = RequestExtras(tools=tools)
+        return extras.estimate(self.windows.ratio(self.model.full_name), self.describe(extras))
+
+    def room_for_tools(self, session: ChatSession) -> int | None:
+        """Return how many tokens schemas may take of a session's window; None: not known."""
+        size = self.windows.largest(
+            self.model.full_name,
+            self.model.info,
+            session.metadata.context_window_config,
+            ours=self.model.provider.capabilities.context_size,
+        )
+        return None if size is None else room_for_tools(size)
+
+    def describe(self, extras: RequestExtras) -> DescribedTools | None:
+        """Return what the system prompt says of tools, where a request does not carry them."""
+        is_held = self.is_held_to_call(extras)
+        if not extras.tools or not (is_held or self.is_prompted):
+            return None
+        return describe(extras.tools, must_call=is_held)
+
+    def is_held_to_call(self, extras: RequestExtras) -> bool:
+        """Return whether the text of a reply has the form of a call."""
+        capabilities = self.model.provider.capabilities
+        is_text = self.is_prompted or not capabilities.forced_calls
+        return extras.must_call and is_text and capabilities.structured_output
+
+    @property
+    def can_demand_calls(self) -> bool:
+        """Whether the provider can demand a call, or hold a reply to the form of one."""
+        capabilities = self.model.provider.capabilities
+        return capabilities.forced_calls or capabilities.structured_output
 
     def _backwards(self, session: ChatSession, total: int) -> Iterator[JSONObject]:
         """Yield so many of the last messages as they are sent, the last one first."""
@@ -245,7 +247,8 @@ class RequestBuilder:
     @property
     def ignored_options(self) -> Sequence[str]:
         """Names of the options that the requests do not carry, ``response_format`` among them."""
-        ignored = self.model.provider.ignored_options(self.model.name, self.options, self.think)
+        provider, name = self.model.provider, self.model.name
+        ignored = provider.ignored_options(name, self.options, self.think or False)
         if self.response_format is None or self._carries_format(tools=False):
             return ignored
         return [*ignored, "response_format"]
@@ -263,8 +266,12 @@ class RequestBuilder:
     def _fit(
         self, session: ChatSession, window: Window, extra_tokens: int, *, has_format: bool
     ) -> FittedHistory:
-        limits = (window.budget, self.limits.max_history_tokens, self.ceiling)
-        budget = min((limit for limit in limits if limit), default=None)
+        return self._history(session, window, extra_tokens, has_format=has_format).fit()
+
+    def _history(
+        self, session: ChatSession, window: Window, extra_tokens: int, *, has_format: bool
+    ) -> LongHistory:
+        budget = self._least(window.budget)
         total = len(session.messages)
         system = system_of(session)
         if system is not None:
@@ -272,13 +279,76 @@ class RequestBuilder:
         system = self.setup.system_message(system)
         if self.response_format is not None and not has_format:
             system = _instructed(system, self.response_format)
-        return fit(
-            system,
-            self._backwards(session, total),
+        return LongHistory(
+            system=system,
+            backwards=lambda count: self._backwards(session, count),
             total=total,
             budget=None if budget is None else max(budget - extra_tokens, 1),
             ratio=self.windows.ratio(self.model.full_name),
             max_messages=self.limits.max_history_messages,
+        )
+
+    def _least(self, budget: int | None) -> int | None:
+        """Return the least of a budget and the limits that hold for every request."""
+        limits = (budget, self.limits.max_history_tokens, self.ceiling)
+        return min((limit for limit in limits if limit), default=None)
+
+    def _compacted(
+        self,
+        session: ChatSession,
+        fitted: FittedHistory,
+        window: Window,
+        extra_tokens: int,
+        *,
+        has_format: bool,
+    ) -> FittedHistory:
+        """Return what is sent: where a history does not fit, or a person wants it, a short one."""
+        if self.covered_part is None:
+            return fitted
+        wanted = session.metadata.history_summary
+        if not fitted.fits or (wanted is not None and wanted.requested):
+            history = self._history(session, window, extra_tokens, has_format=has_format)
+            covered = self.covered_part(session)
+            if not fitted.fits or covered is not None:
+                fitted = history.fit_compacted(covered)
+            if covered is not None and fitted.summarised:
+                self.through_message_id = covered.summary.through_message_id
+        self._note_room(session, fitted, extra_tokens)
+        return fitted
+
+    def _note_room(self, session: ChatSession, fitted: FittedHistory, extra_tokens: int) -> None:
+        size = self.windows.largest(
+            self.model.full_name,
+            self.model.info,
+            session.metadata.context_window_config,
+            ours=self.model.provider.capabilities.context_size,
+        )
+        tokens = self._least(None if size is None else budget_of(size))
+        ratio = self.windows.ratio(self.model.full_name)
+        system = fitted.messages[0] if fitted.messages else None
+        has_system = system is not None and system.get("role") == "system"
+        self.room = HistoryRoom(
+            tokens=None if tokens is None else max(tokens - extra_tokens, 1),
+            messages=self.limits.max_history_messages,
+            fixed=estimate(system, ratio) if system is not None and has_system else 0,
+            used=fitted.tokens,
+            count=len(fitted.messages),
+            ratio=ratio,
+        )
+
+    def note_stored(self, messages: Iterable[JSONObject]) -> None:
+        """Note what was stored since the last request; the next one has it as well."""
+        if self.room is None:
+            return
+        for message in messages:
+            self.added += estimate(message, self.room.ratio)
+            self.added_messages += 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a summary of the oldest messages should be made now."""
+        return self.room is not None and (
+            self.dropped > 0 or self.room.is_full(self.added, self.added_messages)
         )
 
     def _max_reply(self, window: Window, prompt_tokens: int) -> int | None:
@@ -301,6 +371,9 @@ class RequestBuilder:
             "usage_tokens": (message.prompt_eval_count or 0) + (message.eval_count or 0),
             "reason": window.reason if window else "no_adjustment",
             "dropped_messages": self.dropped,
+            "summarised_messages": self.summarised,
+            "shortened_results": self.shortened,
+            "tool_tokens": self.tool_cost,
         }
 
     def make_room(self, overflow: ContextOverflow) -> None:

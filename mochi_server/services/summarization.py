@@ -26,14 +26,13 @@ from ..errors import (
     ShuttingDown,
     StorageError,
 )
-from ..providers.registry import ProviderRegistry
+from ..providers.registry import NobodyHasModel
 from ..sessions import ChatSession, SessionManager
-from ..sessions.types import ConversationSummary, is_before
-from .context_window import DynamicContextWindowService
-from .summaries.schedule import LastReadConversations, SummaryScheduler
+from ..sessions.types import ConversationSummary
+from ..sessions.versions import is_before
+from .summaries.schedule import SummaryScheduler
 from .summaries.text import count_covered, is_finished, is_long_enough, utterances
 from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
-from .summary_model import SummaryModelManager
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ CLOSE_SECONDS = 5.0
 """Longest wait for the end of summaries that were stopped."""
 MAX_AT_START = 100
 """Most interrupted summaries that are written after a start; the next start does the rest."""
-PASSING = (ProviderUnreachable, ProviderBusy)
+PASSING = (ProviderUnreachable, ProviderBusy, NobodyHasModel)
 """Failures after which the next start may fare better."""
 
 
@@ -69,23 +68,18 @@ class SummarizationService:
     def __init__(
         self,
         *,
-        sessions: SessionManager,
         writer: SummaryWriter,
-        providers: ProviderRegistry,
-        models: SummaryModelManager,
         scheduler: SummaryScheduler,
-        last_read: LastReadConversations,
-        windows: DynamicContextWindowService,
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
-        self.models = models
-        self._sessions = sessions
+        self.models = writer.models
+        self._sessions = writer.sessions
         self._writer = writer
-        self._providers = providers
+        self._providers = writer.providers
         self._scheduler = scheduler
-        self._last_read = last_read
-        self._windows = windows
+        self._last_read = writer.last_read
+        self._windows = writer.windows
         self._enabled = enabled
         self._interval = interval
         """Seconds of quiet before a summary."""
@@ -304,7 +298,7 @@ def is_behind(session: ChatSession) -> bool:
     It is not known how far a summary of another program went: it is kept until the session goes on.
     """
     summary = session.metadata.summary
-    if summary is not None and "covers" not in (summary.model_extra or {}):
+    if summary is not None and summary.optional("covers") is None:
         return False
     return has_news(session)
 

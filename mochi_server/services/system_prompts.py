@@ -6,16 +6,17 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..constants import PREVIEW_CHARACTERS, SYSTEM_PROMPT_CHARACTERS
 from ..core.aio import in_thread
-from ..core.files import NOT_PLAIN, check_plain, read_plain, replace_file
+from ..core.files import NOT_PLAIN, NotUTF8, check_plain, read_plain, replace_file, text_of
 from ..errors import (
     InvalidRequest,
     PromptArgumentsInvalid,
     PromptExists,
+    PromptInvalid,
     PromptNotFound,
     StorageError,
 )
@@ -38,6 +39,22 @@ class PromptSummary:
     word_count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptProblem:
+    """A prompt file that cannot be used."""
+
+    filename: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptListing:
+    """The prompt files of the folder, by name."""
+
+    prompts: list[PromptSummary] = field(default_factory=list)
+    problems: list[PromptProblem] = field(default_factory=list)
+
+
 class SystemPromptService:
     """Reads and writes the prompt files of one folder, which is made when the first is written.
 
@@ -51,7 +68,8 @@ class SystemPromptService:
         InvalidRequest: the name of a new file, or the text, is not allowed.
         PromptExists: there is a new file's name already; that file is left alone.
         PromptNotFound: there is no such file, or it could not be a prompt's name.
-        StorageError: it cannot be read or written, or is larger than ``MAX_FILE``.
+        PromptInvalid: it is not UTF-8 text, or larger than ``MAX_FILE``.
+        StorageError: it cannot be read or written.
     """
 
     def __init__(self, folder: Path, of_servers: McpPrompts | None = None) -> None:
@@ -121,21 +139,25 @@ class SystemPromptService:
             check_plain(path)
             path.unlink()
 
-    def _list(self) -> list[PromptSummary]:
+    def _list(self) -> PromptListing:
         try:
             with os.scandir(self.folder) as entries:
                 names = [each.name for each in entries if each.is_file(follow_symlinks=False)]
         except FileNotFoundError:
-            return []
+            return PromptListing()
         except OSError as error:
             raise _storage_error(self.folder.name, error) from error
-        prompts = []
+        listing = PromptListing()
         for name in sorted(filter(FILENAME.fullmatch, names)):
             with contextlib.suppress(PromptNotFound):  # removed since we looked
-                prompts.append(_summary_of(self.folder / name))
-        return prompts
+                try:
+                    listing.prompts.append(_summary_of(self.folder / name))
+                except NotUTF8 as error:
+                    problem = PromptProblem(filename=name, reason=str(error))
+                    listing.problems.append(problem)
+        return listing
 
-    async def list(self) -> list[PromptSummary]:
+    async def list(self) -> PromptListing:
         return await in_thread(self._list)
 
 
@@ -159,32 +181,34 @@ def summarize(filename: str, content: str) -> PromptSummary:
 
 
 def _summary_of(path: Path) -> PromptSummary:
-    """Summarize what can be read of a file: the list has unusable prompts too."""
+    """Summarize what can be read of a file: the list has prompts that are too long, too.
+
+    Raises:
+        NotUTF8: It is not UTF-8 text.
+    """
     try:
         content = _beginning(path)
     except StorageError:
         content = b""
-    return summarize(path.name, _text(content[:MAX_FILE]))
+    if len(content) > MAX_FILE:
+        return summarize(path.name, content[:MAX_FILE].decode(errors="replace"))
+    return summarize(path.name, text_of(content))
 
 
 def read_prompt(path: Path) -> str:
     """Return the text of a prompt file; blocks."""
     content = _beginning(path)
     if len(content) > MAX_FILE:
-        raise StorageError(
-            f"System prompt {path.name!r} is too large: more than {MAX_FILE:,} bytes.",
-            details={"filename": path.name},
-        )
-    return _text(content)
+        raise PromptInvalid(filename=path.name, reason=f"it has more than {MAX_FILE:,} bytes")
+    try:
+        return text_of(content)
+    except NotUTF8 as error:
+        raise PromptInvalid(filename=path.name, reason=str(error)) from error
 
 
 def _beginning(path: Path) -> bytes:
     with _storage_errors(path.name):
         return read_plain(path, MAX_FILE + 1)[0]
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -201,7 +225,5 @@ def _storage_errors(filename: str) -> Iterator[None]:
 
 
 def _storage_error(name: str, error: OSError) -> StorageError:
-    return StorageError(
-        f"System prompt {name!r} cannot be stored or read: {error.strerror or error}",
-        details={"filename": name},
-    )
+    text = f"System prompt {name!r} cannot be stored or read: {error.strerror or error}"
+    return StorageError.because(error, text, filename=name)

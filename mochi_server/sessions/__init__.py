@@ -12,8 +12,8 @@ from .types import (
     SessionMetadata,
     ToolExecutionPolicy,
     ToolSettings,
-    instant,
 )
+from .versions import instant
 
 __all__ = [
     "AgentSettings",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.aio import run_concurrently
 from ..core.progress import Advance
-from ..errors import MochiError, SessionExists, SessionNotFound, StorageError
+from ..errors import MochiError, SessionExists, SessionNotFound, StorageUnavailable
 from .storage.base import Entry, SessionChanged, SessionStorage
 
 AT_ONCE = 8
@@ -130,7 +130,9 @@ async def _copy(
         async with target.claim(session_id):
             await target.replace(session_id, version, [content])
     except SessionChanged:
-        raise StorageError(session_id=session_id, reason="it is being changed there") from None
+        raise StorageUnavailable(
+            session_id=session_id, reason="it is being changed there"
+        ) from None
     return CopyOutcome.REPLACED, None
 
 

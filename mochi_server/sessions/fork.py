@@ -26,7 +26,8 @@ async def fork_session(
     """Store a new session with the messages of another one up to one of them, and return it.
 
     It has the settings, the title and the tags of the other one, and the attachments of its
-    messages; no summary, and no files of a workspace. After a reply that calls tools come the
+    messages; no summary for the list of sessions, none of old messages that it does not have all,
+    and no files of a workspace. After a reply that calls tools come the
     results of its calls. A cancellation takes effect when it is stored.
 
     Args:
@@ -49,12 +50,12 @@ async def fork_session(
         metadata.agent_settings = before.agent_settings
         metadata.context_window_config = before.context_window_config
         metadata.summary_model = before.summary_model
-        extra = metadata.model_extra if metadata.model_extra is not None else {}
         for key, value in (before.model_extra or {}).items():
             if key not in NOT_COPIED:
-                extra[key] = value
-        extra[FORKED_FROM] = {"session_id": session_id, "message_id": last}
+                metadata.set_optional(key, value)
+        metadata.set_optional(FORKED_FROM, {"session_id": session_id, "message_id": last})
         fork.extend(lines)
+        fork.forget_summary_from(len(lines))
 
     async def store() -> ChatSession:
         fork = await sessions.create(before.model, prepare=prepare)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from ..core.aio import in_thread, run_to_completion
+from ..core.aio import in_thread, in_thread_if, run_to_completion
 from ..core.caller import current_caller, may_see
 from ..core.ids import new_session_id
-from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
-from ..protocol.messages import now
+from ..core.space import SpaceLimit, room_of
+from ..errors import MochiError, SessionBusy, SessionExists, SessionNotFound, SessionUnreadable
+from ..protocol.messages import Message, now
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from .catalogue.catalogue import SessionCatalogue
 from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList
-from .catalogue.rows import Row, row_of_session
+from .catalogue.rows import Row, ids_of_owner, row_of_session
 from .codec import Document, DocumentCache, NotASession, assemble, disassemble
-from .session import ChatSession
+from .session import MANY_MESSAGES, ChatSession, encode_messages
 from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
 from .storage.memory import MemoryStorage
@@ -68,6 +77,8 @@ class SessionManager:
         self.settle_run: Callable[[str, str | None], Awaitable[None]] | None = None
         """Called with a claimed session's id and that of its last run, before it is changed: makes
         sure that the run is over, or raises SessionBusy."""
+        self.space: SpaceLimit | None = None
+        """Of what each owner may keep."""
         self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
         """Are called with the id of a session after it was deleted, in this order, while no turn of
         another session with this id can begin."""
@@ -110,6 +121,7 @@ class SessionManager:
         Raises:
             SessionExists: the id is taken.
             SessionNotFound: the id is malformed.
+            SpaceUsedUp: the caller has no room for it.
             StorageError: it could not be written.
         """
         while True:
@@ -132,8 +144,7 @@ class SessionManager:
                 prepare(session)
             session.metadata.owner = current_caller().owner
             try:
-                create = partial(self.storage.create, session.session_id)
-                await run_to_completion(self._write(session, create))
+                await self._store_new(session)
             except SessionExists:
                 if session_id is not None:
                     if await self._is_hidden(session_id):
@@ -141,6 +152,40 @@ class SessionManager:
                     raise
             else:
                 return session
+
+    async def _store_new(self, session: ChatSession) -> None:
+        await self.take_space(room_of(sum(map(len, assemble(session.document())))))
+        create = partial(self.storage.create, session.session_id)
+        await run_to_completion(self._write(session, create))
+
+    async def take_space(self, size: int) -> None:
+        """Make sure that the caller may keep so many bytes more, and count them.
+
+        Raises:
+            SpaceUsedUp: there is no room.
+            StorageError: that is not known.
+        """
+        if self.space is not None:
+            await self.space.take(size, current_caller().owner)
+
+    async def take_space_for(self, messages: Sequence[Message]) -> None:
+        """Count what messages will take, with calls and thinking. Raises as ``take_space``."""
+        is_long = len(messages) > MANY_MESSAGES
+        lines = await in_thread_if(is_long, encode_messages, messages)
+        await self.take_space(sum(map(len, lines)))
+
+    async def total_size(self, session_ids: Container[str]) -> int:
+        """Return how many bytes of a disk these sessions take, a file each."""
+        entries = await self.storage.entries()
+        return sum(room_of(entry.size) for entry in entries if entry.session_id in session_ids)
+
+    async def ids_of(self, owner: str | None) -> set[str]:
+        """Return the ids of the sessions that belong to an owner; None: to nobody.
+
+        Raises:
+            StorageError: the folder cannot be listed.
+        """
+        return await self.catalogue.read(partial(ids_of_owner, owner=owner))
 
     async def _is_hidden(self, session_id: str) -> bool:
         """Return whether a session is there that the caller does not see."""
@@ -199,7 +244,8 @@ class SessionManager:
             exclusive: Whether a run prevents the change; set it to change messages.
 
         Raises:
-            SessionBusy: ``exclusive``, and a run goes on or waits for a person.
+            SessionBusy: ``exclusive``, and a run goes on or waits for a person; or the edit took
+                so long that the session was not locked any more, and another has changed it.
             SessionNotFound: there is none.
             SessionUnreadable: its file is no session; it was left as it is.
             StorageError: its file cannot be read or written.
@@ -207,7 +253,16 @@ class SessionManager:
         async with AsyncExitStack() as held:
             if exclusive:
                 await held.enter_async_context(self._exclusively(session_id))
-            hold = await held.enter_async_context(self.storage.lock(session_id))
+            try:
+                async with self._edit(session_id) as session:
+                    yield session
+            except SessionChanged:
+                text = f"Session {session_id!r} was changed meanwhile. Try again."
+                raise SessionBusy(text, details={"session_id": session_id}) from None
+
+    @asynccontextmanager
+    async def _edit(self, session_id: str) -> AsyncIterator[ChatSession]:
+        async with self.storage.lock(session_id) as hold:
             session = await self._load(session_id, hold.version)
             yield session
             if session.changed:
@@ -237,9 +292,11 @@ class SessionManager:
                     with suppress(SessionChanged):
                         await run_to_completion(self._write(session, write))
                         return session
-        async with self.edit(session_id) as session:
-            change(session)
-        return session
+        while True:
+            with suppress(SessionChanged):  # the lock was over
+                async with self._edit(session_id) as session:
+                    change(session)
+                return session
 
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[ChatSession]:
@@ -292,6 +349,8 @@ class SessionManager:
     async def _remove_belongings(self, session_id: str) -> None:
         for each in self.on_deleted:
             await each(session_id)
+        if self.space is not None:
+            self.space.measure_again()
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:

@@ -17,7 +17,7 @@ from .codec import NotASession, assemble, disassemble
 from .session import ChatSession
 from .storage.base import Entry
 from .storage.json_files import JSONFileStorage
-from .types import OLD_VERSIONS, version_of
+from .versions import OLD_VERSIONS, version_of
 
 
 class MigrationOutcome(str, Enum):

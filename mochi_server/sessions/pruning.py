@@ -10,7 +10,8 @@ from ..core.progress import Advance
 from ..errors import JSONObject, MochiError, SessionNotFound
 from .manager import SessionManager
 from .session import ChatSession
-from .types import is_before
+from .types import IMPORTED_FROM
+from .versions import is_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class PruneRule:
     """
 
     before: datetime | None = None
-    """Changed last before this moment. A session whose time cannot be parsed stays."""
+    """Changed last, and imported from another program, before this moment. A session whose time
+    cannot be parsed stays."""
     empty: bool = False
     """It has no message but a system prompt."""
     archived: bool = False
@@ -41,7 +43,11 @@ class PruneRule:
         if self.empty and any(message.role != "system" for message in session.messages):
             return False
         metadata = session.metadata
-        return self._selects(metadata.pinned, metadata.archived, metadata.updated_at)
+        origin = metadata.optional(IMPORTED_FROM)
+        # The other times of an imported session are those of the program that it comes from.
+        imported_at = origin.get("at") if isinstance(origin, dict) else None
+        times = (metadata.updated_at, imported_at or metadata.updated_at)
+        return all(self._selects(metadata.pinned, metadata.archived, time) for time in times)
 
     def _selects(self, pinned: object, archived: object, updated_at: object) -> bool:
         if pinned or (self.archived and not archived):
@@ -63,24 +69,21 @@ async def find_prunable(
 ) -> list[JSONObject]:
     """Return the lines of the list (``SessionPage.entries``) that the rule selects."""
     lines = [line for line in (await sessions.list()).entries if rule.may_match(line)]
-    if not rule.empty:
-        return lines
-    empty = []
+    found = []
     for done, line in enumerate(lines, start=1):
-        if await _is_empty(sessions, line):
-            empty.append(line)
+        if await _matches(sessions, line, rule):
+            found.append(line)
         if advance is not None:
             advance(done, len(lines))
-    return empty
+    return found
 
 
-async def _is_empty(sessions: SessionManager, line: JSONObject) -> bool:
-    """Read the messages: the count in a file of another program may be wrong."""
+async def _matches(sessions: SessionManager, line: JSONObject, rule: PruneRule) -> bool:
+    """Read the session: a line has not all, and what it counts of other programs may be wrong."""
     try:
-        session = await sessions.get(str(line["session_id"]))
+        return rule.matches(await sessions.get(str(line["session_id"])))
     except MochiError:  # gone or broken meanwhile: no candidate
         return False
-    return PruneRule(empty=True).matches(session)
 
 
 async def prune(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, overload
 
 import orjson
@@ -27,19 +27,26 @@ from .codec import (
     is_bottomless,
     is_user,
 )
-from .types import NotMetadata, SessionMetadata, read_metadata
+from .types import HISTORY_SUMMARY, SUMMARY_DRAFT, SessionMetadata
 from .variants import (
+    REPLACED,
     VARIANTS,
     Branch,
     Variant,
     id_of,
     identified,
+    is_replaced,
     is_storable,
+    main_id,
     main_message,
+    marked,
     reachable,
     read_branches,
+    split_branch,
     with_id,
+    with_question,
 )
+from .versions import NotMetadata, read_metadata
 
 _YIELD_EVERY = 100
 """Messages after which a thread that encodes them lets the event loop run."""
@@ -92,6 +99,10 @@ def _parse(line: bytes) -> Message:
         if key not in message.model_fields_set:
             setattr(message, key, None)
     return message
+
+
+MANY_MESSAGES = 200
+"""Number of messages above which they are encoded in a thread."""
 
 
 def encode_messages(messages: Iterable[Message]) -> list[bytes]:
@@ -149,6 +160,10 @@ class ChatSession:
         message: JsonValue = orjson.loads(self._lines[index])
         return message
 
+    def forward(self) -> Iterator[JsonValue]:
+        """Yield the messages as JSON values, beginning with the first, parsed one by one."""
+        return map(orjson.loads, self._lines)
+
     def stored_messages(self) -> list[JsonValue]:
         """Return all messages as JSON values; ``messages_json`` is much faster."""
         return [orjson.loads(line) for line in self._lines]
@@ -205,7 +220,8 @@ class ChatSession:
     ) -> None:
         """Replace a user message's text and time, and remove all messages after it.
 
-        Its id stays. The index counts the system message.
+        Its id stays. The index counts the system message. What was there before is kept as a
+        variant until the message has a complete answer.
 
         Args:
             index: Of the message.
@@ -229,14 +245,52 @@ class ChatSession:
         if is_bottomless(self._lines[index]):
             reason = f"message {index} is {TOO_DEEP}"
             raise SessionUnreadable(session_id=self.session_id, reason=reason)
+        message = before = with_id(message)
         if attachments is not None:
             message = self._with_attachments(message, attachments)
+        branches, key = self._branches(), str(id_of(message))
+        answers = [*branches.pop(key, []), identified(self._after(index))]
+        versions = [with_question(each, before) for each in answers if each]
+        branches[key] = [marked(each, key, replaced=True) for each in versions if is_storable(each)]
+        self.forget_summary_from(index)
         self._lines[index:] = [encode({**message, "content": content, "timestamp": now()})]
+        self._set_reachable(branches)
+
+    def replace_messages(self, changes: Mapping[int, JSONObject | None]) -> None:
+        """Replace messages by their indexes; None removes one.
+
+        Raises:
+            SessionUnreadable: one is nested so deeply that it cannot be written anew.
+        """
+        for index, message in changes.items():
+            if message is not None and is_bottomless(self._lines[index]):
+                reason = f"message {index} is {TOO_DEEP}"
+                raise SessionUnreadable(session_id=self.session_id, reason=reason)
+        self.forget_summary_from(min(changes, default=len(self._lines)))
+        lines: list[bytes] = []
+        for index, line in enumerate(self._lines):
+            changed = changes.get(index)
+            if changed is not None:
+                lines.append(encode(changed))
+            elif index not in changes:
+                lines.append(line)
+        self._lines = lines
         self._changed_messages()
         if branches := self._branches():
-            branches.pop(id_of(message) or "", None)
-            shown = (id_of(orjson.loads(line)) for line in self._lines)
-            self._set_branches(reachable(branches, filter(None, shown)))
+            self._set_reachable(branches)
+
+    def forget_summary_from(self, index: int) -> None:
+        """Remove the summary of the oldest messages if it covers one that is at an index or behind.
+
+        It would hold the text of a message that the session does not have any more.
+        """
+        if (summary := self.metadata.history_summary) is None:
+            return
+        last = summary.through_message_id
+        marks = b"" if last is None else last.encode()
+        lines = (line for line in reversed(self._lines[:index]) if marks in line)
+        if last is None or not any(id_of(orjson.loads(line)) == last for line in lines):
+            self.metadata.history_summary = None
 
     def _with_attachments(self, message: JSONObject, ids: Sequence[str]) -> JSONObject:
         """Return a message with those of its attachments that have one of the ids."""
@@ -248,42 +302,80 @@ class ChatSession:
         kept: list[JsonValue] = [each for each in present if each["attachment_id"] in ids]
         return {**others, "attachments": kept} if kept else others
 
-    def truncate_after_last_user(self, *, keep: bool = False) -> int:
+    def truncate_after_last_user(self) -> int:
         """Remove what follows the last user message, and return the index of that message.
-
-        Args:
-            keep: Keep it as a variant.
 
         Raises:
             EmptyHistory: there is no such message.
-            SessionUnreadable: what is to be kept is nested too deeply.
         """
+        index, _ = self._last_question()
+        if index + 1 < len(self._lines):
+            self.forget_summary_from(index + 1)
+            del self._lines[index + 1 :]
+            self._changed_messages()
+        return index
+
+    def _last_question(self) -> tuple[int, JSONObject]:
         for back, message in enumerate(self.tail(), start=1):
             if is_user(message):
-                index = len(self._lines) - back
-                if back > 1:
-                    self._remove_after(index, message, keep=keep)
-                return index
+                return len(self._lines) - back, message
         raise EmptyHistory(session_id=self.session_id)
 
-    def _remove_after(self, index: int, message: JSONObject, *, keep: bool) -> None:
-        """Remove what follows a user's message, or keep it as a variant."""
-        branch = identified([orjson.loads(line) for line in self._lines[index + 1 :]])
-        if keep and branch:
-            if not is_storable(branch):
-                reason = f"a message after {index} is {TOO_DEEP}"
-                raise SessionUnreadable(session_id=self.session_id, reason=reason)
-            branches, message = self._branches(), with_id(message)
-            branches.setdefault(id_of(message) or "", []).append(branch)
-            self._set_branches(branches)
-            self._lines[index] = encode(message)
-        del self._lines[index + 1 :]
-        self._changed_messages()
+    def _after(self, index: int) -> Branch:
+        return [orjson.loads(line) for line in self._lines[index + 1 :]]
 
     # Variants
 
     def _branches(self) -> dict[str, list[Branch]]:
         return read_branches(orjson.loads(self._rest).get(VARIANTS))
+
+    def set_aside_answer(self, *, keep: bool) -> None:
+        """Make a variant of what follows the last user message, as something takes its place.
+
+        Args:
+            keep: Keep it for good; else until the message has another complete answer.
+
+        Raises:
+            EmptyHistory: there is no such message.
+            SessionUnreadable: what is kept for good is nested too deeply.
+        """
+        index, question = self._last_question()
+        if keep or is_storable(self._after(index)):
+            self._set_aside(index, question, replaced=not keep)
+        self.truncate_after_last_user()
+
+    def _set_aside(self, index: int, question: JSONObject, *, replaced: bool = False) -> None:
+        """Keep what follows a user's message as a variant."""
+        branch = identified(self._after(index))
+        if not branch:
+            return
+        if not is_storable(branch):
+            reason = f"a message after {index} is {TOO_DEEP}"
+            raise SessionUnreadable(session_id=self.session_id, reason=reason)
+        question = with_id(question)
+        branches, key = self._branches(), str(id_of(question))
+        branches.setdefault(key, []).append(marked(branch, key, replaced=replaced))
+        self._lines[index] = encode(question)
+        self._set_branches(branches)
+
+    def settle_variants(self, *, keep: bool) -> None:
+        """Remove what was kept until the last user message had an answer; or keep it for good."""
+        if f'"{REPLACED}"'.encode() not in self._rest:
+            return
+        branches, key = self._branches(), id_of(self.last_user_message) or ""
+        kept = branches.get(key, [])
+        if any(is_replaced(each, key) for each in kept):
+            branches[key] = [
+                marked(each, key, replaced=False)
+                for each in kept
+                if keep or not is_replaced(each, key)
+            ]
+            self._set_reachable(branches)
+
+    def _set_reachable(self, branches: dict[str, list[Branch]]) -> None:
+        """Keep those branches whose user's message is shown, or is in another one."""
+        shown = (id_of(orjson.loads(line)) for line in self._lines if b'"user"' in line)
+        self._set_branches(reachable(branches, filter(None, shown)))
 
     def _set_branches(self, branches: dict[str, list[Branch]]) -> None:
         rest = orjson.loads(self._rest)
@@ -309,12 +401,13 @@ class ChatSession:
         """
         found = []
         for index, message, kept in self._branching():
-            shown = [orjson.loads(line) for line in self._lines[index + 1 :]]
-            answers = [Variant.of(branch, shown=False) for branch in kept]
+            shown = self._after(index)
+            key = id_of(message)
+            answers = [Variant.of(branch, shown=False, to=key) for branch in kept]
             if main_message(shown) is not None:
                 answers.append(Variant.of(shown, shown=True))
             answers.sort(key=lambda each: each.created_at or "")
-            found.append((str(id_of(message)), answers))
+            found.append((str(key), answers))
         return found
 
     def select_variant(self, message_id: str) -> None:
@@ -328,17 +421,25 @@ class ChatSession:
         """
         for index, message, kept in self._branching():
             for branch in kept:
-                if id_of(main_message(branch)) == message_id:
-                    self._remove_after(index, message, keep=True)
-                    branches = self._branches()
-                    branches[str(id_of(message))].remove(branch)
-                    self._set_branches(branches)
-                    self.extend(map(encode, branch))
+                if main_id(branch, id_of(message)) == message_id:
+                    self._show(index, message, branch)
                     return
         for _, answers in self.variants():
             if any(each.shown and each.message_id == message_id for each in answers):
                 return
         raise MessageNotFound(session_id=self.session_id, message_id=message_id)
+
+    def _show(self, index: int, question: JSONObject, branch: Branch) -> None:
+        """Show a kept branch, with the version of the user's message that it is an answer to."""
+        self._set_aside(index, question)
+        branches, key = self._branches(), str(id_of(question))
+        branches[key].remove(branch)
+        version, rest = split_branch(marked(branch, key, replaced=False), key)
+        if version is not None:
+            branches[key] = [with_question(each, question) for each in branches[key]]
+        self.forget_summary_from(index)
+        self._lines[index:] = map(encode, [version or question, *rest])
+        self._set_branches(branches)
 
     def set_system_prompt(self, content: str, source_file: str | None = None) -> None:
         line = encode(SystemMessage(content=content, source_file=source_file).as_stored())
@@ -365,10 +466,12 @@ class ChatSession:
     def touch(self) -> None:
         """Set the time of the change and the version of the format, before a save.
 
-        A new summary does not change the time: no message was added, and the session keeps its
-        place in the list.
+        A new summary, or a part of one, does not change the time: no message was added, and the
+        session keeps its place in the list.
         """
-        if self._messages_changed or self._has_other_metadata("summary"):
+        if self._messages_changed or self._has_other_metadata(
+            "summary", SUMMARY_DRAFT, HISTORY_SUMMARY
+        ):
             self.metadata.updated_at = now()
         self.metadata.format_version = FORMAT_VERSION
         self.metadata.message_count = len(self._lines)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import TypedDict
@@ -38,6 +37,8 @@ class ToolExecutionPolicy(str, Enum):
 ALWAYS_CONFIRM = ToolExecutionPolicy.ALWAYS_CONFIRM
 TOOL_POLICIES = "tool_policies"
 CONFIRMATION_TIMEOUT = "confirmation_timeout"
+TEXT_CALLS = "text_calls"
+TOOL_MODE = "tool_mode"
 FORKED_FROM = "forked_from"
 """Key of the metadata, of format 1.5: which session a fork is of; there only in forks."""
 IMPORTED_FROM = "imported_from"
@@ -45,6 +46,13 @@ IMPORTED_FROM = "imported_from"
 of; there only in imported sessions."""
 RUN = "run"
 """Key of the metadata, of format 1.5: the present or last run, ``{"id", "number"}``."""
+SUMMARY_DRAFT = "summary_draft"
+"""Key of the metadata, of format 1.5: a summary that begins anew, as far as it has come."""
+HISTORY_SUMMARY = "history_summary"
+"""Key of the metadata, of format 1.5: what requests have in the place of the oldest messages."""
+COMPACTION = "compaction"
+"""Key of the metadata, of format 1.5: whether the session's history is compacted; there only where
+somebody has set it."""
 OWNER = "owner"
 """Key of the metadata, of format 1.5: the name of the token that a session belongs to; there only
 where sessions belong to tokens."""
@@ -54,10 +62,38 @@ SESSION_RULES = "policies"
 """Key of the metadata, of format 1.5: rules about tool calls; there only while it has some."""
 
 
-class ToolSettings(BaseModel):
-    """Which tools a session offers to its model."""
+TextCallMode = Literal["on", "ask", "off"]
+"""What becomes of calls that a model writes as text: those of tools that are known to be harmless
+run as others do and a person is asked about the rest; a person is asked about all; they stay text.
+"""
+
+
+ToolMode = Literal["native", "prompted"]
+"""How a model gets its tools: as its provider has them, or described in the system prompt."""
+
+
+class WithOptionalKeys(BaseModel):
+    """What a session file has, with keys beside the fields that are there only where one is set.
+
+    Keys that are not known are kept.
+    """
 
     model_config = _METADATA
+
+    def optional(self, key: str) -> Any:  # noqa: ANN401 - JSON of any writer
+        return (self.model_extra or {}).get(key)
+
+    def set_optional(self, key: str, value: JsonValue) -> None:
+        """Set a key, or remove it: None."""
+        extra = self.model_extra if self.model_extra is not None else {}
+        if value is None:
+            extra.pop(key, None)
+        else:
+            extra[key] = value
+
+
+class ToolSettings(WithOptionalKeys):
+    """Which tools a session offers to its model."""
 
     tools: list[str] = Field(default_factory=list)
     tool_group: str | None = None
@@ -74,7 +110,7 @@ class ToolSettings(BaseModel):
 
     @property
     def tools_with_policies(self) -> list[str]:
-        policies = (self.model_extra or {}).get(TOOL_POLICIES)
+        policies = self.optional(TOOL_POLICIES)
         return [*policies] if isinstance(policies, dict) else []
 
     @property
@@ -83,12 +119,29 @@ class ToolSettings(BaseModel):
 
         ``confirmation_timeout`` is a key of format 1.5, which is in a file only where it was set.
         """
-        match (self.model_extra or {}).get(CONFIRMATION_TIMEOUT):
+        match self.optional(CONFIRMATION_TIMEOUT):
             case bool():
                 return None
             case int() | float() as seconds if 0 <= seconds <= MAX_CONFIRMATION_SECONDS:
                 return seconds
         return None
+
+    def text_calls_or(self, default: TextCallMode) -> TextCallMode:
+        """Return what becomes of calls that the model writes as text.
+
+        ``text_calls`` is a key of format 1.5, which is in a file only where it was set.
+        """
+        mode = self.optional(TEXT_CALLS)
+        modes: dict[object, TextCallMode] = {"on": "on", "ask": "ask", "off": "off"}
+        return modes.get(mode, default) if isinstance(mode, str) else default
+
+    @property
+    def is_prompted(self) -> bool:
+        """Whether tools are described to the model in the system prompt.
+
+        ``tool_mode`` is a key of format 1.5, which is in a file only where it was set.
+        """
+        return bool(self.optional(TOOL_MODE) == "prompted")
 
     def policies_of(self, tool: str) -> list[JsonValue]:
         """Return all policies for a tool of this name; each of them can require a confirmation.
@@ -96,7 +149,7 @@ class ToolSettings(BaseModel):
         ``tool_policies`` is a key of format 1.4, ``{name: policy}``, which is in a file only where
         it was set.
         """
-        match (self.model_extra or {}).get(TOOL_POLICIES):
+        match self.optional(TOOL_POLICIES):
             case None:
                 return [self.execution_policy]
             case dict() as policies:
@@ -127,23 +180,47 @@ class SessionCreationOptions(TypedDict, total=False):
     options: ModelOptions
 
 
-class ConversationSummary(BaseModel):
+class ConversationSummary(WithOptionalKeys):
     """What a conversation was about."""
-
-    model_config = _METADATA
 
     summary: str
     topics: list[str] = Field(default_factory=list)
 
     @property
     def title(self) -> str | None:
-        """The first sentence without its full stop, at most 80 characters; None without text."""
+        """The title that an earlier summary has given, else what this one begins with."""
+        match self.optional("title"):
+            case str() as title if title.strip():
+                return title
+        return self._first_sentence()
+
+    def _first_sentence(self) -> str | None:
+        """Return the first sentence, at most 80 characters; None without text."""
         text = " ".join(self.summary.split())
         if end := _SENTENCE_END.search(text):
             text = text[: end.start()] + end[0].strip(".\u3002")
         if len(text) > TITLE_CHARACTERS:
             text = text[: TITLE_CHARACTERS - 3].rstrip() + "..."
         return text or None
+
+
+class HistorySummary(BaseModel):
+    """A summary of the oldest messages, which requests have in their place where all do not fit."""
+
+    model_config = _METADATA
+
+    text: str
+    covers: str
+    """Digest of the messages that it covers; it counts only for a history that begins so."""
+    through_message_id: str | None = None
+    """The last of them."""
+    model: str | None = None
+    """Full name of the model that wrote it."""
+    tokens: int = 0
+    """Estimate for the text."""
+    made_at: str | None = None
+    requested: bool = False
+    """Whether a person wanted it: then requests have it also where everything would fit."""
 
 
 class ContextWindowConfig(BaseModel):
@@ -160,14 +237,12 @@ class ContextWindowConfig(BaseModel):
     manual_override: bool = False
 
 
-class SessionMetadata(BaseModel):
+class SessionMetadata(WithOptionalKeys):
     """The head of a session file, keys in the file's order; unknown ones are kept behind them.
 
     The labels (:data:`LABELS`) are among those behind: a file has them only when they are set, and
     one of another type, which another program wrote, counts as not set and is kept.
     """
-
-    model_config = ConfigDict(extra="allow")
 
     session_id: str
     model: str
@@ -183,26 +258,26 @@ class SessionMetadata(BaseModel):
 
     @property
     def title(self) -> str | None:
-        """The title that a person set, else the beginning of the summary; None without either."""
-        match self._label("title"):
+        """The title that a person set, else that of the summary; None without either."""
+        match self.optional("title"):
             case str() as title if title.strip():
                 return title
         return None if self.summary is None else self.summary.title
 
     @property
     def tags(self) -> list[str]:
-        match self._label("tags"):
+        match self.optional("tags"):
             case [*tags]:
                 return [tag for tag in tags if isinstance(tag, str)]
         return []
 
     @property
     def pinned(self) -> bool:
-        return self._label("pinned") is True
+        return self.optional("pinned") is True
 
     @property
     def archived(self) -> bool:
-        return self._label("archived") is True
+        return self.optional("archived") is True
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -212,186 +287,82 @@ class SessionMetadata(BaseModel):
     @property
     def options(self) -> ModelOptions:
         """The options of its model; what cannot be understood counts as not set."""
-        return ModelOptions.read((self.model_extra or {}).get(OPTIONS))
+        return ModelOptions.read(self.optional(OPTIONS))
 
     @options.setter
     def options(self, options: ModelOptions) -> None:
-        extra = self.model_extra if self.model_extra is not None else {}
-        if stored := options.as_stored():
-            extra[OPTIONS] = stored
-        else:
-            extra.pop(OPTIONS, None)
+        self.set_optional(OPTIONS, options.as_stored() or None)
 
     @property
     def owner(self) -> str | None:
         """The name of the token that it belongs to; None: to nobody."""
-        owner = (self.model_extra or {}).get(OWNER)
+        owner = self.optional(OWNER)
         return owner if isinstance(owner, str) else None
 
     @owner.setter
     def owner(self, owner: str | None) -> None:
-        extra = self.model_extra if self.model_extra is not None else {}
-        if owner is None:
-            extra.pop(OWNER, None)
+        self.set_optional(OWNER, owner)
+
+    @property
+    def summary_draft(self) -> ConversationSummary | None:
+        """A summary that begins anew, as far as it has come; the present one is still shown."""
+        try:
+            return ConversationSummary.model_validate(self.optional(SUMMARY_DRAFT))
+        except ValidationError:
+            return None
+
+    @summary_draft.setter
+    def summary_draft(self, draft: ConversationSummary | None) -> None:
+        stored = None if draft is None else draft.model_dump(mode="json")
+        self.set_optional(SUMMARY_DRAFT, stored)
+
+    @property
+    def history_summary(self) -> HistorySummary | None:
+        """A summary of the oldest messages, which may have changed since."""
+        try:
+            return HistorySummary.model_validate(self.optional(HISTORY_SUMMARY))
+        except ValidationError:
+            return None
+
+    @history_summary.setter
+    def history_summary(self, summary: HistorySummary | None) -> None:
+        if summary is None:
+            self.set_optional(HISTORY_SUMMARY, None)
         else:
-            extra[OWNER] = owner
+            stored = summary.model_dump(mode="json", exclude_defaults=True)
+            self.set_optional(HISTORY_SUMMARY, stored)
+
+    @property
+    def compaction(self) -> bool | None:
+        """Whether its history is compacted; None: as the preset or the setting says."""
+        compaction = self.optional(COMPACTION)
+        return compaction if isinstance(compaction, bool) else None
+
+    @compaction.setter
+    def compaction(self, compaction: bool | None) -> None:
+        self.set_optional(COMPACTION, compaction)
 
     @property
     def last_run_id(self) -> str | None:
         """The id of the run that was begun last, which may go on."""
-        run = (self.model_extra or {}).get(RUN)
+        run = self.optional(RUN)
         run_id = run.get("id") if isinstance(run, dict) else None
         return run_id if isinstance(run_id, str) else None
 
     @property
     def run_number(self) -> int:
         """Which one of the session's runs was begun last, from 1; 0: none."""
-        run = (self.model_extra or {}).get(RUN)
+        run = self.optional(RUN)
         number = run.get("number") if isinstance(run, dict) else None
         return number if isinstance(number, int) else 0
 
-    def begin_run(self, run_id: str) -> int:
-        """Note the session's present run, and return which one it is, from 1."""
-        extra = self.model_extra if self.model_extra is not None else {}
-        number = self.run_number + 1
-        extra[RUN] = {"id": run_id, "number": number}
-        return number
-
-    def _label(self, name: str) -> JsonValue:
-        return (self.model_extra or {}).get(name)
+    def begin_run(self, run_id: str) -> None:
+        """Note the session's present run."""
+        self.set_optional(RUN, {"id": run_id, "number": self.run_number + 1})
 
     def label(self, **labels: JsonValue) -> None:
         """Set the named labels; None, False and an empty value remove one."""
         if unknown := labels.keys() - set(LABELS):
             raise TypeError(f"no labels of a session: {', '.join(sorted(unknown))}")
-        extra = self.model_extra if self.model_extra is not None else {}
         for name, value in labels.items():
-            if value:
-                extra[name] = value
-            else:
-                extra.pop(name, None)
-
-
-# Metadata of all versions; docs/reference/session-file.md lists all writers. No file is changed: a
-# session is written in the present version at its next change.
-
-LEGACY_FLAG = "confirmation_necessary"
-"""The key of ``tool_settings`` in format 1.1: true asks about every call, false about none."""
-
-OLD_VERSIONS = ("1.0", "1.1", "1.2")
-"""Later versions added keys; a ``context_window`` number of 1.0 stays and is ignored."""
-
-_WINDOW_DEFAULTS = {"dynamic_enabled", "adjustment_history", "manual_override"}
-
-
-class NotMetadata(ValueError):
-    """The metadata fit no version of the format; the text says where."""
-
-
-def version_of(head: dict[str, Any]) -> str:
-    return str(head.get("format_version") or "1.0")
-
-
-def read_metadata(head: dict[str, Any], session_id: str | None = None) -> SessionMetadata:
-    """Read metadata of any version; without ``session_id``, the id in the file is used.
-
-    A newer version stays as it is, unknown keys included.
-
-    Raises:
-        NotMetadata: they are of a shape that no version has.
-    """
-    values = _tolerate(head)
-    if session_id is not None:
-        values["session_id"] = session_id
-    try:
-        return SessionMetadata.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, ("metadata", *first["loc"])))
-        raise NotMetadata(f"{where}: {first['msg']}") from error
-
-
-def _tolerate(head: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy as of today, without what programs of several versions wrote differently."""
-    head = {**head, "format_version": head.get("format_version") or FORMAT_VERSION}
-    if head["format_version"] in OLD_VERSIONS:
-        head["format_version"] = FORMAT_VERSION
-    if isinstance(summary := head.get("summary"), str):
-        head["summary"] = {"summary": summary, "topics": []} if summary else None
-    elif isinstance(summary, dict):
-        head["summary"] = {"summary": "", **_without_nulls(summary, {"summary", "topics"})}
-    if isinstance(settings := head.get("tool_settings"), dict):
-        head["tool_settings"] = _policy(_without_nulls(settings, {"tools", "execution_policy"}))
-    if isinstance(settings := head.get("agent_settings"), dict):
-        head["agent_settings"] = _without_nulls(settings, {"enabled_agents"})
-    if isinstance(config := head.get("context_window_config"), dict):
-        head["context_window_config"] = _without_nulls(config, _WINDOW_DEFAULTS)
-    # With an empty time, the file's own decides about the order.
-    created, updated = head.get("created_at"), head.get("updated_at")
-    head["created_at"] = created or updated or ""
-    head["updated_at"] = updated or created or ""
-    head["model"] = head.get("model") or ""
-    if not isinstance(head.get("message_count"), int):
-        head["message_count"] = 0
-    return head
-
-
-def _without_nulls(values: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None or key not in keys}
-
-
-def _policy(settings: dict[str, Any]) -> dict[str, Any]:
-    """Set the policy that the legacy flag means, unless there is a policy."""
-    necessary = settings.pop(LEGACY_FLAG, None)
-    if necessary is not None and "execution_policy" not in settings:
-        settings["execution_policy"] = "always_confirm" if necessary else "never_confirm"
-    return settings
-
-
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(:\d\d)?(?:[.,](\d+))?\s*([Zz]|[+-]\d\d:?\d\d)?"
-)
-
-
-def instant(text: object) -> datetime:
-    """Parse a stored time; return it in UTC.
-
-    A time without zone is local time: that is how mochi-coco wrote them.
-
-    Raises:
-        ValueError: it is no ISO 8601 time.
-    """
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"not a time: {text!r}")
-    day, minute, second, fraction, zone = match.groups()
-    micro = f"{fraction or '0':0<6.6}"
-    if zone is None:
-        zone = ""
-    elif zone in "Zz":
-        zone = "+00:00"
-    elif ":" not in zone:
-        zone = f"{zone[:3]}:{zone[3:]}"
-    try:
-        moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}.{micro}{zone}")
-        return moment.astimezone(timezone.utc)
-    except (OverflowError, OSError) as error:
-        raise ValueError(f"not a time on this machine: {text!r}") from error
-
-
-def is_before(text: object, moment: datetime) -> bool:
-    """Return whether a stored time is earlier; False if it cannot be parsed."""
-    try:
-        return instant(text) < moment
-    except ValueError:
-        return False
-
-
-def microseconds(text: object, *, otherwise: int) -> int:
-    """Return a stored time in microseconds since 1970, or ``otherwise`` if it cannot be parsed."""
-    try:
-        moment = instant(text)
-    except ValueError:
-        return otherwise
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+            self.set_optional(name, value or None)

@@ -1,22 +1,27 @@
-"""The command lines of ``chat``, ``ask`` and ``completion``, and their exit codes."""
+"""The command lines of ``chat``, ``ask``, ``models`` and ``completion``, and their exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from ..config import MochiServerSettings
-from ..config.installation import NAME, install_command
-from .ask import NoModel, Question, ask
+from ..config.installation import command_name, install_command
+from ..errors import JSONObject
+from .ask import NothingThere, Question, ask
 from .client import Client, RequestRefused, ServerUnreachable
 from .connection import NoDataFolder, connected
+from .models import print_models
+from .values import value_of
 
-COMMANDS: Final = ("chat", "ask", "completion")
+COMMANDS: Final = ("chat", "ask", "models", "completion")
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -24,8 +29,8 @@ NO_SERVER: Final = 3
 INTERRUPTED: Final = 130
 """Exit code of a command that was ended from the keyboard, as shells have it."""
 
-SHORT_NAME: Final = "mochi"
-"""The other name of the command."""
+CLOSED_PIPE: Final = 141
+"""Exit code that shells give to a command whose pipe was closed."""
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -50,32 +55,37 @@ def run_command(
         return _completion(options.shell, complete_parser)
     if words[0] == "chat":
         return _chat(options, settings, values)
+    if words[0] == "models":
+        return _models(options, settings, values)
     return _ask(options, settings, values)
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each command."""
-    return {"chat": _chat_parser(), "ask": _ask_parser(), "completion": _completion_parser()}
+    return {
+        "chat": _chat_parser(),
+        "ask": _ask_parser(),
+        "models": _models_parser(),
+        "completion": _completion_parser(),
+    }
 
 
 def _chat_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{NAME} chat",
+        prog=f"{command_name()} chat",
         description="Chat in the terminal. /help lists the commands.",
         epilog="Exit codes: 0 after /quit; 1 after an error of the server; 2 for wrong usage; "
         "3 if no server answers or can be started; 130 after Ctrl-C.",
     )
     parser.add_argument("session", nargs="?", metavar="SESSION", help="id of a session to go on")
-    parser.add_argument(
-        "--last", action="store_true", help="go on with the session that changed last"
-    )
+    _add_last(parser)
     _add_common(parser)
     return parser
 
 
 def _ask_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{NAME} ask",
+        prog=f"{command_name()} ask",
         description="Ask one question. Only the answer is printed on standard output. Text on "
         "standard input follows the question.",
         epilog="Exit codes: 0 if there is an answer; 1 if the server or the model refuses or "
@@ -96,7 +106,26 @@ def _ask_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="wait until a person decides about a tool call in another client; else it is denied",
     )
+    parser.add_argument(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        type=_option_of,
+        metavar="NAME=VALUE",
+        help="option of the model, such as temperature=0.2; can be repeated",
+    )
+    parser.add_argument(
+        "-a",
+        "--attachment",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="image, PDF file or text that the model reads with the question; can be repeated",
+    )
     parser.add_argument("--session", metavar="ID", help="session to go on")
+    _add_last(parser)
     parser.add_argument(
         "--keep", action="store_true", help="keep the new session; else it is deleted"
     )
@@ -106,9 +135,22 @@ def _ask_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _models_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"{command_name()} models",
+        description="List the models that can answer. The first one answers where none is named.",
+        epilog="Exit codes: 0 if there are models; 1 if there are none; 2 for wrong usage; "
+        "3 if no server answers or can be started; 130 after Ctrl-C.",
+    )
+    _add_server(parser)
+    parser.add_argument("--json", action="store_true", help="print the response of GET /models")
+    return parser
+
+
 def _completion_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{NAME} completion", description="Print a script that completes this command."
+        prog=f"{command_name()} completion",
+        description="Print a script that completes this command.",
     )
     parser.add_argument("shell", choices=_SHELLS, help="the shell")
     return parser
@@ -116,6 +158,16 @@ def _completion_parser() -> argparse.ArgumentParser:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="model that answers")
+    _add_server(parser)
+
+
+def _add_last(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--last", action="store_true", help="go on with the session that changed last"
+    )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="URL",
@@ -130,7 +182,7 @@ def _chat(
     if missing := _missing("prompt_toolkit", "rich"):
         return _fail(missing, FAILED)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _fail(f"chat needs a terminal. For pipes: {NAME} ask", WRONG_USAGE)
+        return _fail(f"chat needs a terminal. For pipes: {command_name()} ask", WRONG_USAGE)
     if options.session is not None and options.last:
         return _fail("--last cannot be used with a session.", WRONG_USAGE)
     from .chat import chat  # noqa: PLC0415 - an extra
@@ -147,19 +199,48 @@ def _ask(
     text = " ".join(options.question)
     if not sys.stdin.isatty():
         text = "\n\n".join(part for part in (text, sys.stdin.read().rstrip()) if part)
-    if not text.strip():
+    if options.session is not None and options.last:
+        return _fail("--last cannot be used with a session.", WRONG_USAGE)
+    if not (text.strip() or options.attachment):
         return _fail("ask: there is no question.", WRONG_USAGE)
+    try:
+        attachments = [_attachment_of(path) for path in options.attachment]
+    except OSError as error:
+        return _fail(f"ask: {error.filename} cannot be read: {error.strerror}", WRONG_USAGE)
     question = Question(
         text=text,
         model=options.model,
         session_id=options.session,
+        last=options.last,
         keep=options.keep,
         system_prompt=options.system,
         tools=options.tool,
+        options=dict(options.option),
+        attachments=attachments,
         wait_for_confirmations=options.wait,
         as_json=options.json,
     )
     return _run(lambda client: ask(client, question), options.server, ("ask",), settings, values)
+
+
+def _models(
+    options: argparse.Namespace, settings: MochiServerSettings, values: Mapping[str, object]
+) -> int:
+    def work(client: Client) -> Coroutine[Any, Any, None]:
+        return print_models(client, as_json=options.json)
+
+    return _run(work, options.server, ("models",), settings, values)
+
+
+def _option_of(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as temperature=0.2")
+    return name, value_of(value)
+
+
+def _attachment_of(path: Path) -> JSONObject:
+    return {"data": b64encode(path.read_bytes()).decode(), "name": path.name}
 
 
 def _run(
@@ -175,7 +256,7 @@ def _run(
 
     try:
         asyncio.run(run())
-    except (RequestRefused, NoModel) as error:
+    except (RequestRefused, NothingThere) as error:
         return _fail(str(error), FAILED)
     except ServerUnreachable as error:
         return _fail(str(error), NO_SERVER)
@@ -183,6 +264,10 @@ def _run(
         return _fail(str(error), WRONG_USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
     return 0
 
 
@@ -191,10 +276,7 @@ def _completion(shell: str, complete_parser: Callable[[], argparse.ArgumentParse
         return _fail(missing, FAILED)
     import shtab  # noqa: PLC0415 - an extra
 
-    parser = complete_parser()
-    if Path(sys.argv[0]).name == SHORT_NAME:
-        parser.prog = SHORT_NAME
-    sys.stdout.write(shtab.complete(parser, shell=shell))
+    sys.stdout.write(shtab.complete(complete_parser(), shell=shell))
     return 0
 
 
@@ -210,5 +292,5 @@ def _say(line: str) -> None:
 
 def _fail(text: str, code: int) -> int:
     for line in text.splitlines():
-        sys.stderr.write(f"{line}\n" if line.startswith("  ") else f"{NAME}: {line}\n")
+        sys.stderr.write(f"{line}\n" if line.startswith("  ") else f"{command_name()}: {line}\n")
     return code

@@ -129,7 +129,8 @@ class Client:
         after, lost_at = 0, None
         while True:
             try:
-                async with aclosing(self._events(f"/runs/{run_id}/events", after)) as events:
+                path = f"/runs/{run_id}/events"
+                async with aclosing(self.events("GET", path, after=after)) as events:
                     async for event in events:
                         after, lost_at = event.number, None
                         yield event
@@ -141,10 +142,16 @@ class Client:
             else:
                 return
 
-    async def _events(self, path: str, after: int) -> AsyncGenerator[StreamEvent, None]:
-        async with self._send(
-            "GET", path, query={"after": after}, silence=SILENCE_SECONDS
-        ) as response:
+    async def events(
+        self, method: str, path: str, body: JSONObject | None = None, **query: str | int
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Send a request below ``/api/v1`` and yield the events of its answer to ``done``.
+
+        Raises:
+            RequestRefused: The status is an error.
+            ServerUnreachable: The server does not answer, or the stream breaks off.
+        """
+        async with self._send(method, path, body, query, silence=SILENCE_SECONDS) as response:
             if response.status == _NO_CONTENT:
                 return
             if response.status >= _BAD_REQUEST:

@@ -17,7 +17,16 @@ from ..providers.common.errors import not_installed
 from ..providers.common.http import http_library_of
 from ..providers.openai import OpenAICompatibleProvider
 from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk, first_audible, paced
-from .reply import FILES, ReplyRequest, compose_async, listed_models, model_info, text_of, tokens_of
+from .reply import (
+    CREATED,
+    FILES,
+    ReplyRequest,
+    compose_async,
+    listed_models,
+    model_info,
+    text_of,
+    tokens_of,
+)
 from .samples import NoExample, stable_hash, vector_of
 from .script import BadScript, ScriptedError
 
@@ -124,9 +133,6 @@ async def _close(stream: Any) -> None:  # noqa: ANN401
     for generator in stream.generators:  # a body that is never read does not close them
         await generator.aclose()
 
-
-CREATED: Final = 1_735_689_600
-"""The creation time in every chunk; a clock would make two streams differ."""
 
 CONVERSATION: Final = "conversation"
 """A field of the test provider's requests: the messages before any were joined for the wire."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any, Final
 
 import orjson
@@ -35,6 +36,9 @@ from .script import (
     script_in,
 )
 
+CREATED: Final = 1_735_689_600
+"""When the models and all chunks were made; a clock would make two streams differ."""
+
 CONTEXT: Final = 32_768
 """Tokens; no reply is ever refused for being too long."""
 
@@ -59,6 +63,7 @@ def model_info(name: str, alias: str = "test") -> ModelInfo:
         capabilities=list(capabilities),
         context_length=context,
         provider=alias,
+        modified_at=datetime.fromtimestamp(CREATED, timezone.utc),
     )
 
 

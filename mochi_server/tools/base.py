@@ -95,6 +95,9 @@ class LoadedFolder(ABC):
 
     description: FolderDescription
 
+    def prepare(self) -> None:  # noqa: B027 - where calls need no preparation
+        """Get ready for calls, which may come soon; return at once."""
+
     def must_wait(self, session_id: str) -> bool:  # noqa: ARG002 - where there is room for all
         """Tell whether the session's next call has to wait for a slot."""
         return False
@@ -189,7 +192,7 @@ class SamplingAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The caller; the chat hands its tools more (``chat.tool_calls.CallContext``)."""
+    """The caller; the chat hands its tools more (``chat.tool_calls.context.CallContext``)."""
 
     session_id: str
     tool_call_id: str
@@ -275,6 +278,8 @@ class Tool(ABC):
     """Seconds; None: no limit."""
     is_resumable: bool = False
     """Whether a call that a dead process has begun can go on, as the work of an agent can."""
+    only_tells: bool = False
+    """Whether it only tells the model of its tools: no policy asks a person about that."""
     details: ToolDescription | None = None
 
     @property
@@ -289,6 +294,9 @@ class Tool(ABC):
 
     async def approve(self, fingerprint: str) -> None:  # noqa: B027 - most tools keep nothing
         """Take note that a person has allowed a call of the tool as it was with this hash."""
+
+    def prepare(self) -> None:  # noqa: B027 - most tools need no preparation
+        """Get ready for a call, which may come soon; return at once."""
 
     def schema(self) -> JSONObject:
         """Return what the model reads: ``{"type": "function", "function": {…}}``."""
@@ -308,6 +316,28 @@ class Tool(ABC):
         Raises:
             InvalidArguments: they do not fit.
         """
+
+    async def complete(self, arguments: JSONObject) -> JSONObject:
+        """Return what a call is shown, recorded and run with: it has the defaults of the schema.
+
+        Raises:
+            InvalidArguments: they do not fit.
+        """
+        fitted = await self.validate(arguments)
+        try:
+            return await self.validate({**self.defaults, **fitted})
+        except InvalidArguments:  # a default of somebody else's does not fit their own schema
+            return fitted
+
+    @property
+    def defaults(self) -> JSONObject:
+        """The defaults that the schema names."""
+        properties = self.parameters.get("properties")
+        return {
+            name: schema["default"]
+            for name, schema in (properties if isinstance(properties, dict) else {}).items()
+            if isinstance(schema, dict) and "default" in schema
+        }
 
     @abstractmethod
     def run(self, arguments: JSONObject, context: ToolContext) -> AsyncGenerator[ToolStep, None]:

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 
 from ..errors import InvalidRequest, JSONObject, StorageError, ToolExecutionFailed
 from ..protocol.events import Event
 from ..protocol.messages import now
-from ..sessions.attachments import Attachment, AttachmentStore
 from .base import (
     InvalidArguments,
     Tool,
@@ -28,6 +28,10 @@ from .base import (
     ToolPaused,
     ToolStep,
 )
+
+if TYPE_CHECKING:
+    from ..protocol.attachments import Attachment
+    from ..sessions.attachments import AttachmentStore
 
 logger = logging.getLogger(__name__)
 
@@ -183,15 +187,20 @@ class ToolExecutionService:
                 tool.name, reason, code=code, execution_time=seconds
             )
         else:
-            result = ToolExecutionResult(
-                tool_name=tool.name,
-                success=True,
-                result=cut(output.content, self.result_characters),
-                execution_time=seconds,
-                attachments=await self._keep(output.files, context),
-            )
+            result = await self._success(tool.name, output, context, seconds)
         self._remember(result, context.session_id, started)
         yield result
+
+    async def _success(
+        self, name: str, output: ToolOutput, context: ToolContext, seconds: float
+    ) -> ToolExecutionResult:
+        return ToolExecutionResult(
+            tool_name=name,
+            success=True,
+            result=cut(output.content, self.result_characters),
+            execution_time=seconds,
+            attachments=await self._keep(output.files, context),
+        )
 
     async def _keep(self, files: Sequence[ToolFile], context: ToolContext) -> Sequence[Attachment]:
         """Keep files with the person's session, as far as they can be stored."""

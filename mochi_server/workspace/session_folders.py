@@ -16,15 +16,19 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import anyio
 
-from ..core.aio import BackgroundTasks, in_thread, in_thread_to_completion
+from ..core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_to_completion
 from ..core.files import make_folder
+from ..core.space import SpaceLimit, room_of
 from ..errors import (
     MochiError,
     SessionNotFound,
+    SpaceUsedUp,
     StorageError,
     WorkspaceFileNotFound,
     WorkspaceFileRefused,
 )
+from ..sandbox.base import SandboxLimits
+from ..sandbox.launcher import NO_LIMIT, OverLimit, usage
 from ..sessions.manager import SessionManager
 from ..sessions.storage.base import check_session_id
 from .beneath import FOLDER, components
@@ -38,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 MOST_LISTED = 10_000
 """Most files and folders of a list."""
+
+FOLDER_MB = SandboxLimits().disk_mb or NO_LIMIT
+FOLDER_FILES = SandboxLimits().files
+"""Limits of one workspace, whoever fills it."""
 
 MOST_BYTES = 1_000_000_000
 """Largest file that can be read from outside: a sparse file can seem to be endless."""
@@ -71,7 +79,12 @@ class SessionFolders:
     """
 
     def __init__(
-        self, path: Path, sessions: SessionManager, *, retention_days: float | None = None
+        self,
+        path: Path,
+        sessions: SessionManager,
+        *,
+        retention_days: float | None = None,
+        limit_mb: float = NO_LIMIT,
     ) -> None:
         """Keep the folders of these sessions below ``path``.
 
@@ -80,15 +93,26 @@ class SessionFolders:
             sessions: The sessions.
             retention_days: Days after which the folder of a session that was not used is deleted;
                 None: never.
+            limit_mb: Size of all of them together, in 10**6 bytes.
         """
         self.path = path
         self._sessions = sessions
         self._retention_days = retention_days
         self._tending = False
+        self._writing = KeyedLocks()
+        self._space = SpaceLimit("workspaces", limit_mb, "MOCHI_MAX_WORKSPACES_MB", self._size)
+
+    async def _size(self, _owner: str) -> int:
+        return await in_thread(_size_of_all, self.path)
 
     async def make(self, session_id: str) -> Path:
-        """Return the folder of a session; it is made if it is missing, and counts as used now."""
+        """Return the folder of a session; it is made if it is missing, and counts as used now.
+
+        Raises:
+            SpaceUsedUp: All workspaces together are too large.
+        """
         path = self.path / check_session_id(session_id)
+        await self._space.take(0)
         if not await in_thread(_touch, path):
             # Under the lock no process deletes the session, whose folder would stay.
             async with self._sessions.storage.lock(session_id) as lock:
@@ -107,13 +131,23 @@ class SessionFolders:
         return await self._use(session_id, _open, path)
 
     async def write(self, session_id: str, path: str, content: bytes) -> tuple[FileEntry, bool]:
-        """Write a file, and return it and whether it is new."""
-        await self.make(session_id)
-        return await self._use(session_id, _write, path, content)
+        """Write a file, and return it and whether it is new.
+
+        Raises:
+            SpaceUsedUp: The workspace, or all together, would be too large.
+        """
+        await self._sessions.check_exists(session_id)
+        folder = await self.make(session_id)
+        async with self._writing.holding(session_id):
+            with _storage_errors(session_id):
+                await in_thread(_check_room, folder, len(content))
+            await self._space.take(_room_of(path, len(content)))
+            return await self._use(session_id, _write, path, content)
 
     async def delete(self, session_id: str, path: str, *, recursive: bool) -> None:
         """Delete a file, or a folder; one that is not empty only if ``recursive``."""
         await self._use(session_id, _delete, path, recursive=recursive)
+        self._space.measure_again()
 
     def tend(self, tasks: BackgroundTasks) -> None:
         """Begin to clean, as a server does."""
@@ -150,6 +184,7 @@ class SessionFolders:
         """Delete the folder of a session, if it has one."""
         with _storage_errors(session_id):
             await in_thread_to_completion(_move_and_remove, self.path, session_id)
+        self._space.measure_again()
 
     async def _use(
         self,
@@ -171,7 +206,7 @@ def _translated(error: OSError, session_id: str, path: str) -> MochiError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return WorkspaceFileNotFound(file=path)
     if error.errno in _STORAGE_FAILURES:
-        return StorageError(session_id=session_id, reason=reason)
+        return StorageError.because(error, session_id=session_id, reason=reason)
     return WorkspaceFileRefused(file=path, reason=reason)
 
 
@@ -181,7 +216,7 @@ def _storage_errors(session_id: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(session_id=session_id, reason=reason) from error
+        raise StorageError.because(error, session_id=session_id, reason=reason) from error
 
 
 def _touch(folder: Path) -> bool:
@@ -219,6 +254,50 @@ def _write(folder: Path, path: str, content: bytes) -> tuple[FileEntry, bool]:
         is_new = opened.write(path, [content])
     name = "/".join(components(path))
     return FileEntry(name, "file", len(content), time.time_ns()), is_new
+
+
+def _room_of(path: str, size: int) -> int:
+    """Return the bytes of a disk that a new file takes at most, with the folders around it."""
+    names = 1
+    with suppress(OSError):  # it is refused when it is written
+        names = len(components(path))
+    return room_of(size, beside=names)
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """Raise SpaceUsedUp if a new file makes a folder larger than a program may make it."""
+    try:
+        used, count = _usage(folder, FOLDER_FILES)
+    except OverLimit as error:
+        reason = f"There is no room for this: the workspace has {error}."
+        raise SpaceUsedUp(reason) from error
+    if used + size > FOLDER_MB * 1_000_000 or count >= FOLDER_FILES:
+        raise SpaceUsedUp(
+            f"There is no room for this: a workspace may have {FOLDER_MB:,} MB and "
+            f"{FOLDER_FILES:,} files."
+        )
+
+
+def _usage(folder: Path, most_files: float) -> tuple[int, int]:
+    # A program may have closed it (chmod 0): a handle that only names it can be opened anyway.
+    handle = os.open(folder, FOLDER | os.O_NOFOLLOW | getattr(os, "O_PATH", 0))
+    try:
+        return usage(handle, most_files)
+    finally:
+        os.close(handle)
+
+
+def _size_of_all(path: Path) -> int:
+    return sum(_size_of(path / name) for name, _ in _used(path))
+
+
+def _size_of(folder: Path) -> int:
+    try:
+        return _usage(folder, NO_LIMIT)[0]
+    except OverLimit:  # too deep to be measured
+        return int(FOLDER_MB * 1_000_000)
+    except FileNotFoundError:
+        return 0
 
 
 def _delete(folder: Path, path: str, *, recursive: bool) -> None:

@@ -9,12 +9,11 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import anyio.to_thread
 from mcp_types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
@@ -50,14 +49,26 @@ MOST_IMAGE_BYTES = 4_000_000
 A = TypeVar("A", bound=BaseModel)
 
 
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+
 class WorkspaceArguments(BaseModel):
-    """The arguments of a tool; unknown ones are refused, so that a misspelt one is noticed."""
+    """A tool and its arguments; unknown ones are refused, so that a misspelt one is noticed."""
 
     model_config = ConfigDict(extra="forbid")
+
+    description: ClassVar[str]
+    annotations: ClassVar[ToolAnnotations]
 
 
 class ReadFile(WorkspaceArguments):
     """Arguments of ``read_file``."""
+
+    description: ClassVar[str] = (
+        "Read a file of the workspace: a text (up to "
+        f"{MOST_LINES:,} lines at once, see offset), or a PNG, JPEG, GIF or WebP image."
+    )
+    annotations: ClassVar[ToolAnnotations] = READS
 
     path: str = Field(description="The file, relative to the workspace: src/main.py.")
     offset: int = Field(default=1, ge=1, description="First line of a text, from 1.")
@@ -67,12 +78,28 @@ class ReadFile(WorkspaceArguments):
 class WriteFile(WorkspaceArguments):
     """Arguments of ``write_file``."""
 
+    description: ClassVar[str] = (
+        "Create a text file in the workspace, with the folders above it, or replace "
+        "the whole content of one. To change a part of a file, use edit_file."
+    )
+    annotations: ClassVar[ToolAnnotations] = ToolAnnotations(
+        destructive_hint=True, idempotent_hint=True, open_world_hint=False
+    )
+
     path: str = Field(description="The file, relative to the workspace: src/main.py.")
     content: str = Field(max_length=MOST_BYTES, description="The whole new content.")
 
 
 class EditFile(WorkspaceArguments):
     """Arguments of ``edit_file``."""
+
+    description: ClassVar[str] = (
+        "Replace a text in a file of the workspace by another one. Read the file "
+        "first: old_text must be exactly what is there, and occur once."
+    )
+    annotations: ClassVar[ToolAnnotations] = ToolAnnotations(
+        destructive_hint=True, open_world_hint=False
+    )
 
     path: str = Field(description="The file, relative to the workspace: src/main.py.")
     old_text: str = Field(
@@ -89,6 +116,13 @@ class EditFile(WorkspaceArguments):
 class ListFiles(WorkspaceArguments):
     """Arguments of ``list_files``."""
 
+    description: ClassVar[str] = (
+        f"List a folder of the workspace, at most {MOST_ENTRIES:,} entries. The "
+        f"contents of {', '.join(sorted(search.SKIPPED))} are left out of a "
+        "recursive list."
+    )
+    annotations: ClassVar[ToolAnnotations] = READS
+
     path: str = Field(default=ROOT, description="The folder, relative to the workspace.")
     recursive: bool = Field(default=False, description="List the folders in it as well.")
     pattern: str | None = Field(
@@ -100,6 +134,13 @@ class ListFiles(WorkspaceArguments):
 
 class SearchFiles(WorkspaceArguments):
     """Arguments of ``search_files``."""
+
+    description: ClassVar[str] = (
+        "Search the text files of the workspace for a pattern, and list the lines "
+        f"that match as path:line: text, at most {search.MOST_MATCHES}. Takes at most "
+        f"{search.SECONDS} seconds."
+    )
+    annotations: ClassVar[ToolAnnotations] = READS
 
     pattern: str = Field(
         min_length=1,
@@ -121,6 +162,15 @@ class SearchFiles(WorkspaceArguments):
 class ExecuteCommand(WorkspaceArguments):
     """Arguments of ``execute_command``."""
 
+    description: ClassVar[str] = (
+        "Run a command with bash in the workspace folder, and return its exit code, "
+        f"output and errors. It has no input, and at most {COMMAND_SECONDS} seconds; "
+        "processes in the background are ended with it. Each command starts in the "
+        "workspace folder, with no memory of the one before. Of long output, the "
+        "middle is left out."
+    )
+    annotations: ClassVar[ToolAnnotations] = ToolAnnotations(destructive_hint=True)
+
     command: str = Field(min_length=1, max_length=100_000, description="The command, for bash.")
 
 
@@ -131,14 +181,11 @@ class ToolProblem(Exception):
     """Why a call failed; for the model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkspaceTool(Generic[A]):
-    """A tool: its description and its function."""
+class WorkspaceTool(NamedTuple):
+    """A tool: what it takes, and its function."""
 
-    description: str
-    annotations: ToolAnnotations
-    arguments: type[A]
-    call: Callable[[A], Awaitable[Content]]
+    arguments: type[WorkspaceArguments]
+    call: Callable[[Any], Awaitable[Content]]
 
 
 class WorkspaceTools:
@@ -158,69 +205,13 @@ class WorkspaceTools:
         self._folder = WorkspaceFolder(path)
         self._runner = runner or CommandRunner()
         self._changing = Lock()
-        reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        self._tools: dict[str, WorkspaceTool[Any]] = {
-            "read_file": WorkspaceTool(
-                description=(
-                    "Read a file of the workspace: a text (up to "
-                    f"{MOST_LINES:,} lines at once, see offset), or a PNG, JPEG, GIF or WebP image."
-                ),
-                annotations=reads,
-                arguments=ReadFile,
-                call=partial(_in_thread, self._read_file),
-            ),
-            "write_file": WorkspaceTool(
-                description=(
-                    "Create a text file in the workspace, with the folders above it, or replace "
-                    "the whole content of one. To change a part of a file, use edit_file."
-                ),
-                annotations=ToolAnnotations(
-                    destructive_hint=True, idempotent_hint=True, open_world_hint=False
-                ),
-                arguments=WriteFile,
-                call=partial(_in_thread, self._write_file),
-            ),
-            "edit_file": WorkspaceTool(
-                description=(
-                    "Replace a text in a file of the workspace by another one. Read the file "
-                    "first: old_text must be exactly what is there, and occur once."
-                ),
-                annotations=ToolAnnotations(destructive_hint=True, open_world_hint=False),
-                arguments=EditFile,
-                call=partial(_in_thread, self._edit_file),
-            ),
-            "list_files": WorkspaceTool(
-                description=(
-                    f"List a folder of the workspace, at most {MOST_ENTRIES:,} entries. The "
-                    f"contents of {', '.join(sorted(search.SKIPPED))} are left out of a "
-                    "recursive list."
-                ),
-                annotations=reads,
-                arguments=ListFiles,
-                call=partial(_in_thread, self._list_files),
-            ),
-            "search_files": WorkspaceTool(
-                description=(
-                    "Search the text files of the workspace for a pattern, and list the lines "
-                    f"that match as path:line: text, at most {search.MOST_MATCHES}. Takes at most "
-                    f"{search.SECONDS} seconds."
-                ),
-                annotations=reads,
-                arguments=SearchFiles,
-                call=self._search_files,
-            ),
-            "execute_command": WorkspaceTool(
-                description=(
-                    "Run a command with bash in the workspace folder, and return its exit code, "
-                    f"output and errors. It has no input, and at most {COMMAND_SECONDS} seconds; "
-                    "processes in the background are ended with it. Each command starts in the "
-                    "workspace folder, with no memory of the one before. Of long output, the "
-                    "middle is left out."
-                ),
-                annotations=ToolAnnotations(destructive_hint=True),
-                arguments=ExecuteCommand,
-                call=self._execute_command,
-            ),
+        self._tools = {
+            "read_file": WorkspaceTool(ReadFile, partial(_in_thread, self._read_file)),
+            "write_file": WorkspaceTool(WriteFile, partial(_in_thread, self._write_file)),
+            "edit_file": WorkspaceTool(EditFile, partial(_in_thread, self._edit_file)),
+            "list_files": WorkspaceTool(ListFiles, partial(_in_thread, self._list_files)),
+            "search_files": WorkspaceTool(SearchFiles, self._search_files),
+            "execute_command": WorkspaceTool(ExecuteCommand, self._execute_command),
         }
 
     def definitions(self) -> list[Tool]:
@@ -228,9 +219,9 @@ class WorkspaceTools:
         return [
             Tool(
                 name=name,
-                description=tool.description,
+                description=tool.arguments.description,
                 input_schema=_schema(tool.arguments),
-                annotations=tool.annotations,
+                annotations=tool.arguments.annotations,
             )
             for name, tool in self._tools.items()
         ]

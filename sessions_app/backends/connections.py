@@ -46,16 +46,32 @@ class DatabaseThreads:
     have been restored since.
     """
 
-    def __init__(self, alias: str, *, migrate: bool) -> None:
+    def __init__(
+        self,
+        alias: str,
+        *,
+        migrate: bool,
+        most: int = MAX_CONNECTIONS,
+        name: str = "The database of the sessions",
+    ) -> None:
+        """Connect when something is run.
+
+        Args:
+            alias: The database, as Django's ``DATABASES`` names it.
+            migrate: Whether to make and change the tables if that is needed.
+            most: Number of threads and connections.
+            name: What the database is called in messages.
+        """
         self._alias = alias
         self._migrate = migrate
+        self._most = most
         self._executor: ThreadPoolExecutor | None = None
         self._connections: dict[int, BaseDatabaseWrapper] = {}
         """By the id of their thread."""
         self._preparing = threading.Lock()
         self._is_prepared = False
         self._outage = OutageRetry(
-            "The database of the sessions",
+            name,
             (DatabaseError, InterfaceError, ImproperlyConfigured, TimeoutError),
             transient=BROKEN,
         )
@@ -70,7 +86,7 @@ class DatabaseThreads:
 
     async def _attempt(self, work: Callable[[], T]) -> T:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(MAX_CONNECTIONS, "mochi-database")
+            self._executor = ThreadPoolExecutor(self._most, "mochi-database")
         used: list[BaseDatabaseWrapper] = []
         job = self._executor.submit(self._do, work, used)
         try:

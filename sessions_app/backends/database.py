@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import django
 from django.apps import apps
 from django.db.models import BinaryField, Q, QuerySet
-from django.db.models.functions import Now, Substr
+from django.db.models.functions import Length, Now, Substr
 from django.db.transaction import atomic
 from typing_extensions import override
 
@@ -138,20 +138,34 @@ class DatabaseStorage(LeasedStorage):
     ) -> tuple[int, ...]:
         return await self._write(session_id, parts, version[0])
 
+    @override
+    async def write_locked(
+        self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
+    ) -> tuple[int, ...]:
+        expected: Expected = "new" if version is None else version[0]
+        return await self._write(session_id, parts, expected, token)
+
     async def _write(
-        self, session_id: str, parts: Iterable[bytes], expected: Expected
+        self, session_id: str, parts: Iterable[bytes], expected: Expected, lock: str = ""
     ) -> tuple[int, ...]:
         content, version = b"".join(parts), secrets.randbits(63)
         work = self._write_row
         claim = self._claims.get(check_session_id(session_id), "")
-        await self._threads.run(partial(work, session_id, content, version, expected, claim))
+        leases: dict[Lease, str] = {"claim": claim, "lock": lock}
+        await self._threads.run(partial(work, session_id, content, version, expected, leases))
         return (version,)
 
     def _write_row(
-        self, session_id: str, content: bytes, version: int, expected: Expected, claim: str
+        self,
+        session_id: str,
+        content: bytes,
+        version: int,
+        expected: Expected,
+        leases: dict[Lease, str],
     ) -> None:
-        row = self._row(session_id)
-        wanted = {"any": Q(), "new": Q(version=None)}.get(str(expected), Q(version=expected))
+        row, claim = self._row(session_id), leases["claim"]
+        unlocked = Q(version=expected) & (_is_over("lock") | Q(lock=leases["lock"]))
+        wanted = {"any": Q(), "new": Q(version=None)}.get(str(expected), unlocked)
         with atomic(using=self._alias):
             if not (claim or isinstance(expected, int)):  # a claim has made its row
                 self._make_row(session_id)
@@ -159,12 +173,12 @@ class DatabaseStorage(LeasedStorage):
             if rows.update(content=content, version=version, modified=Now()):
                 self._tell_of_change(session_id, version)
                 return
-            found = row.values_list("version", flat=True).first()
+            found, last_claim = row.values_list("version", "claim").first() or (None, "")
         if found == version:
             return  # the answer to the first attempt was lost
         if found is not None and expected == "new":
             raise SessionExists(session_id=session_id)
-        if isinstance(expected, int) and found != expected:
+        if isinstance(expected, int) and (found != expected or claim in {"", last_claim}):
             raise SessionChanged
         raise claim_lost(session_id)
 
@@ -207,11 +221,11 @@ class DatabaseStorage(LeasedStorage):
         return await self._threads.run(self._entries)
 
     def _entries(self) -> list[Entry]:
-        rows = self._stored.values_list("session_id", "version", "modified")
+        rows = self._stored.values_list("session_id", "version", "modified", Length("content"))
         microsecond = timedelta(microseconds=1)
         return [
-            Entry(session_id, (version,), (modified - EPOCH) // microsecond)  # type: ignore[arg-type, operator]  # only stored ones
-            for session_id, version, modified in rows
+            Entry(session_id, (version,), (modified - EPOCH) // microsecond, size=size)
+            for session_id, version, modified, size in rows
         ]
 
     @override

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, get_args
@@ -35,14 +38,21 @@ ASKS = (
 )
 STDIN = "-"
 READ_BYTES = 1_000_000
+TITLE_CHARACTERS = 50
+"""Of a title, in the name of a file."""
 PATIENCE = 0.5
 """Seconds before progress is shown."""
+
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff/\\:*?"<>|]')
+"""What a name of a file cannot have on some system, or a terminal should not show."""
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("session_id", metavar="ID", nargs="?", help="Which one.")
-    which.add_argument("--all", action="store_true", help="All, each into a file of --output.")
+    which.add_argument(
+        "--all", action="store_true", help="All, each into a file of --output, by date and title."
+    )
     parser.add_argument(
         "--format",
         choices=[each.value for each in ExportFormat],
@@ -71,8 +81,9 @@ async def export_sessions(sessions: SessionManager, options: Options, console: C
     _check_output(output, sessions)
     if options["all"]:
         page = await sessions.list()
-        names = [str(line["session_id"]) for line in (*page.entries, *page.problems)]
-        targets = {name: output / f"{name}{to.suffix}" for name in names}
+        stems = {str(line["session_id"]): str(line["session_id"]) for line in page.problems}
+        stems |= _stems(page.entries)
+        targets = {name: output / f"{stem}{to.suffix}" for name, stem in stems.items()}
     else:
         await sessions.get(options["session_id"])
         targets = {options["session_id"]: output}
@@ -94,6 +105,20 @@ async def export_sessions(sessions: SessionManager, options: Options, console: C
         console.out.write(table(rows, EXPORT_COLUMNS) if rows else "Nothing was exported.")
         console.print_problems(problems)
     return 1 if problems else 0
+
+
+def _stems(lines: Sequence[JSONObject]) -> dict[str, str]:
+    """Return what the names of the files begin with, by the ids of the sessions."""
+    stems = {}
+    for line in lines:
+        title = str(line["title"] or line["preview"] or "")[:TITLE_CHARACTERS]
+        words = _UNSAFE.sub(" ", f"{str(line['created_at'])[:10]} {title}").split()
+        stems[str(line["session_id"])] = " ".join(words).strip(". ")
+    counts = Counter(["", *(stem.casefold() for stem in stems.values())])
+    return {
+        session_id: stem if counts[stem.casefold()] == 1 else f"{stem} {session_id}".strip()
+        for session_id, stem in stems.items()
+    }
 
 
 async def _export(
@@ -146,10 +171,8 @@ async def import_sessions(sessions: SessionManager, options: Options, console: C
     importer = Importer(
         sessions=sessions,
         attachments=_attachments(),
-        reader=AttachmentReader(
-            max_bytes=mochi.max_attachment_bytes, strip_images=mochi.strip_images
-        ),
-        max_bytes=int(mochi.max_import_mb * 1_000_000),
+        reader=AttachmentReader(max_bytes=mochi.max_body_bytes, strip_images=mochi.strip_images),
+        max_bytes=mochi.max_import_bytes,
     )
     done = {name: await _import(name, importer, options) for name in options["files"]}
     await sessions.catalogue.bring_up_to_date()  # for a running server, which shares it

@@ -20,6 +20,7 @@ from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.raw import RawClient, dropped, events_of
 from tests.support.server import NOBODY, Server, running_server
 from tests.support.site import Site, running_site
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 own_loop = pytest.mark.asyncio(loop_scope="function")
@@ -48,7 +49,7 @@ async def site(usual: Site) -> AsyncIterator[Site]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("strict")
-    limits = {"client_stall_seconds": 3, "heartbeat_seconds": 0.2}
+    limits = {"heartbeat_seconds": 0.75}
     async with running_site(folder, **limits) as running:
         yield running
 
@@ -69,10 +70,7 @@ def stored(folder: Path, session: str) -> list[dict[str, Any]]:
 
 async def until_stored(folder: Path, session: str, count: int) -> list[dict[str, Any]]:
     """The messages, once there are so many."""
-    with anyio.fail_after(30):
-        while len(messages := stored(folder, session)) < count:  # noqa: ASYNC110 - of a process
-            await anyio.sleep(0.01)
-    return messages
+    return await until(lambda: stored(folder, session), lambda messages: len(messages) >= count)
 
 
 def paused(ollama: FakeOllama) -> Reply:
@@ -93,12 +91,10 @@ async def begun(server: Server, session: str, **options: Any) -> tuple[RawClient
 
 async def next_turn_works(server: Server, session: str) -> None:
     """The claim is free again, soon."""
-    with anyio.fail_after(30):
-        while True:
-            status, answer = await server.post(f"/chat/{session}", {"message": "Again."})
-            if status != 409:
-                break
-            await anyio.sleep(0.01)
+    status, answer = await until(
+        lambda: server.post(f"/chat/{session}", {"message": "Again."}),
+        lambda answer: answer[0] != 409,
+    )
     assert status == 200, answer
 
 
@@ -300,7 +296,7 @@ async def test_plain_uvicorn_is_not_kept_alive_by_a_client_that_does_not_read(
 ) -> None:
     """It waits for open connections without a limit; a stalled one must be dropped, not closed."""
     async with running_server(
-        data_dir=tmp_path, ollama=ollama, command=UVICORN, ready=RUNS, client_stall_seconds=0.5
+        data_dir=tmp_path, ollama=ollama, command=UVICORN, ready=RUNS, heartbeat_seconds=0.125
     ) as server:
         session = await server.new_session()
         ollama.reply(MEGABYTES)

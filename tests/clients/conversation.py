@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import generated
 from generated import AuthenticatedClient
 from generated.api.chat import chat, confirm_tool, stream_chat
+from generated.api.files import upload_attachment
 from generated.api.sessions import create_session, patch_session, read_session
 from generated.models import (
     AssistantMessage,
@@ -17,6 +21,7 @@ from generated.models import (
     ConfirmRequest,
     ContentDeltaEvent,
     Error,
+    FileUpload,
     MessageCompleteEvent,
     SessionCreate,
     SessionPatch,
@@ -24,6 +29,9 @@ from generated.models import (
     ToolResultEvent,
     ToolSettingsBody,
 )
+
+for module in pkgutil.walk_packages(generated.__path__, "generated."):
+    importlib.import_module(module.name)  # none of them trips over a name
 
 address, token = sys.argv[1:]
 client = AuthenticatedClient(address, token)
@@ -46,6 +54,8 @@ body = SessionCreate(
 one = given(create_session.sync(client=client, body=body)).session_id
 # Only what is named changes: no key is needed, and none is sent unasked.
 given(patch_session.sync(one, client=client, body=SessionPatch(title="Sums")))
+
+upload = given(upload_attachment.sync(one, client=client, body=FileUpload("QQ==", name="a.txt")))
 
 streamed, results, tokens = "", [], None
 request = stream_chat._get_kwargs(one, body=ChatRequest("What is 2 + 3?"))
@@ -93,6 +103,7 @@ print(  # noqa: T201 - the test reads it
             "dropped": reply.context_window.dropped_messages,
             "refused": refused.error.code,
             "title": session.title,
+            "uploaded": upload.name,
             "pinned": session.pinned,
             "policy": session.tool_settings.execution_policy.value,
             "roles": [message.role for message in session.messages],

@@ -308,7 +308,7 @@ class World:
         async with process.storage.lock(ID) as hold:
             await self.bench.expire_lock()
             await self.edit_or_create(other)
-            with pytest.raises(StorageError):
+            with pytest.raises((SessionChanged, StorageError)):
                 await hold.write([b"late"])
 
     async def delete(self, process: Process) -> None:

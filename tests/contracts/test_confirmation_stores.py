@@ -12,21 +12,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from mochi_server.chat.confirmations.asking import AskedCall
-from mochi_server.chat.confirmations.confirmation import ConfirmationDecision, timestamp
-from mochi_server.chat.confirmations.files import FileConfirmationStore
-from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
-from mochi_server.chat.confirmations.redis import RedisConfirmationStore
+from mochi_server.chat.confirmations.confirmation import ConfirmationDecision
+from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.chat.confirmations.store import ConfirmationStore, StoredConfirmation
+from mochi_server.core.clock import timestamp
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
 from mochi_server.protocol.events import ConfirmationRequired
 from mochi_server.protocol.messages import ToolCall
+from tests.contracts.conftest import NewState
 from tests.support.confirmations import (
     NO,
     START,
@@ -35,7 +34,6 @@ from tests.support.confirmations import (
     asking_in_memory,
     make_confirmation,
 )
-from tests.support.redis import needs_redis
 
 SOON = timestamp(START + timedelta(minutes=5))
 
@@ -53,26 +51,12 @@ def clock() -> Clock:
     return Clock()
 
 
-KINDS = [
-    "memory",
-    "files",
-    "files, two processes",
-    pytest.param("redis", marks=needs_redis),
-    pytest.param("redis, two processes", marks=needs_redis),
-]
-
-
-@pytest.fixture(params=KINDS)
-async def sides(request: Any, tmp_path: Path, redis_url: str, clock: Clock) -> AsyncIterator[Sides]:
-    def store() -> ConfirmationStore:
-        if request.param == "memory":
-            return MemoryConfirmationStore(clock=clock)
-        if "redis" in request.param:
-            return RedisConfirmationStore(redis_url, clock=clock)
-        return FileConfirmationStore(tmp_path / "confirmations", clock=clock)
-
-    asking = store()
-    sides = Sides(asking, store() if "two" in request.param else asking)
+@pytest.fixture(params=["one process", "two processes"])
+async def sides(request: Any, new_state: NewState, clock: Clock) -> AsyncIterator[Sides]:
+    asking = deciding = StateConfirmationStore(new_state(), clock=clock)
+    if request.param == "two processes":
+        deciding = StateConfirmationStore(new_state(), clock=clock)
+    sides = Sides(asking, deciding)
     yield sides
     await sides.asking.aclose()
     await sides.deciding.aclose()
@@ -436,10 +420,6 @@ async def test_arguments_may_be_megabytes_and_anything_that_json_has(sides: Side
     asked = make_confirmation(arguments=arguments)
     await sides.asking.put(asked)
     assert await sides.deciding.pending() == [asked]
-
-
-async def test_a_store_can_be_checked(sides: Sides):
-    assert await sides.asking.check()
 
 
 async def test_a_decision_and_the_end_of_the_time_never_both_win(sides: Sides, clock: Clock):

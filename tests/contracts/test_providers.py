@@ -16,6 +16,7 @@ from mochi_server.config import load_settings
 from mochi_server.errors import EmbeddingsNotSupported, ModelNotFound
 from mochi_server.protocol.events import Event, MessageComplete
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import (
     Chunk,
     ContentDelta,
@@ -32,6 +33,7 @@ from mochi_server.testmode.script import START
 from tests.support.fake_gemini import signature
 from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
 from tests.support.own_services import BuiltIn, TestMode
+from tests.support.text_calls import SHAPES, TOOLS, shape
 from tests.support.tools import write_tools
 from tests.support.turns import kinds, masked, read_all, text_of
 
@@ -75,8 +77,12 @@ class Talk:
         """All events of a turn."""
         chat = self.runtime.chat
         asked = self.service.asked(message)
-        opened = await chat.open_turn(self._session_id, message=asked, **fields)
+        opened = await chat.open_turn(self._session_id, TurnRequest(message=asked, **fields))
         return await read_all(chat.start(opened))
+
+    async def begin_anew(self) -> None:
+        """Go on with a session that has neither tools nor messages."""
+        self._session_id = (await self.runtime.sessions.create(self.service.model)).session_id
 
     def messages(self) -> list[dict[str, Any]]:
         """The messages in the file."""
@@ -118,10 +124,11 @@ async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 @asynccontextmanager
 async def talking(service: Service, folder: Path) -> AsyncIterator[Talk]:
     add = 'def add(x: int, y: int) -> int:\n    """Add."""\n    return x + y\n'
-    write_tools(folder / "tools", init=f'{add}\n__all__ = ["add"]\n')
+    listed = '__all__ = ["add"]\n__destructive__: list[str] = []\n'
+    write_tools(folder / "tools", init=f"{add}\n{listed}")
     async with AsyncExitStack() as stack:
         await service.start(stack)
-        settings = load_settings(data_dir=folder)
+        settings = load_settings(data_dir=folder, summarization_enabled=False)  # it asks as well
         runtime = Runtime(settings, providers={"it": service.provider})
         stack.push_async_callback(runtime.aclose)
         allowed = ToolSettings(tools=list(service.tools), execution_policy="never_confirm")
@@ -149,6 +156,15 @@ def error_of(events: list[Event]) -> dict[str, Any]:
 def without_context(events: list[Event]) -> list[str]:
     """Their names, each row of one kind once."""
     return [kind for kind in kinds(events) if not kind.startswith("context")]
+
+
+@each_service(test="it sends no bytes", local=NOT_TOLD)
+async def test_a_mark_and_an_invalid_byte_cost_nothing_of_a_reply(talk: Talk) -> None:
+    talk.service.says_in_odd_bytes(["first ", "a#b", " last"])
+    events = await talk.turn(QUESTION)
+    assert kinds(events)[-1] == "done"
+    assert text_of(events) == "first a\ufffdb last"
+    assert talk.stored()[-1]["content"] == "first a\ufffdb last"
 
 
 @each_service(local=NOT_TOLD)
@@ -216,6 +232,27 @@ async def test_what_a_vendor_wants_back_goes_back_from_the_file(talk: Talk, echo
         assert echo in json.dumps(talk.service.last_request(), ensure_ascii=False)
 
 
+@each_service(local=NOT_TOLD, gemini="its arguments are no text")
+async def test_a_bare_line_break_in_a_text_of_arguments_is_read(talk: Talk) -> None:
+    talk.service.writes_badly("add", '{"x": "1\n", "y": 2}')
+    talk.service.says([], ["3."])
+    events = await talk.turn("Add.")
+    [call] = (event.payload() for event in events if event.type == "tool_call")
+    [result] = (event.payload() for event in events if event.type == "tool_result")
+    assert call["arguments"] == {"x": "1\n", "y": 2}
+    assert (result["success"], result["result"]) == (True, "3")
+
+
+@each_service(local=NOT_TOLD, gemini="its arguments are no text")
+@pytest.mark.parametrize("arguments", ["{'x': 1, 'y': 2}", '{"x": 1, "y": 2,}', '{"x": 1, "y": 2'])
+async def test_arguments_that_are_nearly_json_are_read(talk: Talk, arguments: str) -> None:
+    talk.service.writes_badly("add", arguments)
+    talk.service.says([], ["3."])
+    events = await talk.turn("Add.")
+    [result] = (event.payload() for event in events if event.type == "tool_result")
+    assert (result["success"], result["result"]) == (True, "3")
+
+
 @each_service(local=NOT_TOLD)
 @pytest.mark.parametrize("arguments", ['{"x": 1, "y"', "[1, 2]", "{'x': 1}"])
 async def test_arguments_that_are_no_json_object_are_a_failed_call(
@@ -262,7 +299,7 @@ async def test_a_busy_service_is_said_to_be_busy(talk: Talk) -> None:
 async def test_an_unknown_model_is_an_error_before_the_stream(talk: Talk) -> None:
     session = await talk.runtime.sessions.create("nobody")
     with pytest.raises(ModelNotFound):
-        await talk.runtime.chat.open_turn(session.session_id, message="Hello")
+        await talk.runtime.chat.open_turn(session.session_id, TurnRequest(message="Hello"))
 
 
 @each_service()
@@ -304,6 +341,58 @@ async def test_a_stream_is_text_and_one_finish_at_its_end(talk: Talk) -> None:
     texts = [piece.content for piece in pieces if isinstance(piece, ContentDelta)]
     assert len(texts) == len(pieces), "nothing but text"
     assert "Paris" in "".join(texts)
+
+
+@each_service(local=NOT_TOLD)
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_each_shape_is_its_calls_or_exactly_its_text(talk: Talk, size: int) -> None:
+    """The table of ``tests/data/text_calls``, in single characters and whole."""
+    expected, seen = {}, {}
+    for name in SHAPES:
+        text, shown, calls = shape(name)
+        talk.service.says([], [text[at : at + size] for at in range(0, len(text), size)])
+        await talk.begin_anew()
+        events = await talk.turn("Do it.", client_tools=TOOLS)
+        asked = [event for event in events if isinstance(event, MessageComplete)]
+        made = [(call["name"], call["arguments"]) for each in asked for call in each.client_calls]
+        expected[name], seen[name] = (shown if calls else text, calls), (text_of(events), made)
+    assert seen == expected
+
+
+WRITTEN = {
+    "fenced": '```json\n{"name": "add", "arguments": {"x": 2, "y": 3}}\n```',
+    "tagged": '<tool_call>\n{"name": "add", "arguments": {"x": 2, "y": 3}}\n</tool_call>',
+    "xml": "<function=add>\n<parameter=x>\n2\n</parameter>\n<parameter=y>3\n</function>",
+}
+
+
+@each_service(local=NOT_TOLD)
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+async def test_a_call_that_the_model_writes_as_text_runs(talk: Talk, written: str) -> None:
+    talk.service.says([], ["I add.\n", *written])
+    talk.service.says([], ["Five."])
+    started, result = [
+        event for event in await talk.turn("2 and 3?") if event.type.startswith("tool_")
+    ][:2]
+    assert started.payload()["recovered"] is True
+    assert (result.payload()["tool_name"], result.payload()["result"]) == ("add", "5")
+    before, answered, after = talk.stored()[-3:]
+    assert before["content"] == "I add.\n"
+    function = {"name": "add", "arguments": {"x": 2, "y": 3}}
+    assert before["tool_calls"] == [{"function": function, "recovered": True}]
+    assert (answered["content"], after["content"]) == ("5", "Five.")
+
+
+@each_service(local=NOT_TOLD)
+async def test_thinking_that_is_left_in_the_text_is_thinking(talk: Talk) -> None:
+    talk.service.says([], ["<th", "ink>\nI pon", "der\n</thi", "nk>\n\nThe", " answer"])
+    events = await talk.turn(QUESTION)
+    assert text_of(events) == "The answer"
+    assert "".join(each.content for each in events if each.type == "thinking_delta") == "I ponder"
+    assert (talk.stored()[-1]["thinking"], talk.stored()[-1]["content"]) == (
+        "I ponder",
+        "The answer",
+    )
 
 
 @each_service()
@@ -437,7 +526,7 @@ async def test_options_are_sent_and_the_others_are_named(talk: Talk) -> None:
 
 
 DEMANDED = {
-    "ollama": ("tool_choice", None),
+    "ollama": ("format", {"type": "object", "properties": {}}),
     "openai": ("tool_choice", "required"),
     "anthropic": ("tool_choice", {"type": "any"}),
     "gemini": ("toolConfig", {"functionCallingConfig": {"mode": "ANY"}}),
@@ -446,13 +535,13 @@ DEMANDED = {
 
 
 @pytest.mark.parametrize("talk", DEMANDED, indirect=True)
-async def test_a_call_is_demanded_of_the_first_reply_or_named_as_ignored(talk: Talk) -> None:
+async def test_a_call_is_demanded_of_the_first_reply(talk: Talk) -> None:
     name = next(name for name, service in SERVICES.items() if type(talk.service) is service)
     talk.service.says([], ["Yes."])
     function: dict[str, Any] = {"name": "weather", "description": "", "parameters": {}}
     tool: dict[str, Any] = {"type": "function", "function": function}
-    events = await talk.turn("Is it?", client_tools=[tool], must_call=True)
+    events = await talk.turn("Is it?", client_tools=[tool], selected=(), must_call=True)
     [complete] = [event for event in events if isinstance(event, MessageComplete)]
     field, value = DEMANDED[name]
     assert talk.service.last_request().get(field) == value
-    assert ("tool_choice" in complete.ignored_options) == (value is None)
+    assert "tool_choice" not in complete.ignored_options

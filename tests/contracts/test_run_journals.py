@@ -1,27 +1,20 @@
-"""What every journal of runs promises, and all signals between processes."""
+"""What every journal of runs promises."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 import pytest
 
-from mochi_server.chat.journal.base import RunJournal
-from mochi_server.chat.journal.files import FileRunJournal
-from mochi_server.chat.journal.memory import MemoryRunJournal
+from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.journal.records import RECOVERY_JUMP, Note
-from mochi_server.chat.journal.redis import RedisRunJournal
-from mochi_server.chat.journal.redis_signals import RedisRunSignals
-from mochi_server.chat.journal.signals import FileRunSignals, RunSignals
 from mochi_server.chat.runs.progress import RunProgress
 from mochi_server.protocol.events import ContentDelta, Done
-from tests.support.redis import needs_redis
+from tests.contracts.conftest import NewState
 from tests.support.runs import (
     EVENTS,
     Follower,
@@ -41,24 +34,13 @@ class Journals(NamedTuple):
     other: RunJournal
 
 
-@pytest.fixture(params=["files", "memory", pytest.param("redis", marks=needs_redis)])
-async def journals(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
-) -> AsyncIterator[Journals]:
-    own: RunJournal
-    other: RunJournal
-    if request.param == "memory":
-        own = other = MemoryRunJournal()
-    elif request.param == "redis":
-        own, other = RedisRunJournal(redis_url), RedisRunJournal(redis_url)
-        other.follow_seconds = 0.1
-    else:
-        folder = tmp_path / "not" / "there" / "yet"
-        own, other = FileRunJournal(folder), FileRunJournal(folder)
+@pytest.fixture
+async def journals(new_state: NewState) -> AsyncIterator[Journals]:
+    own, state = RunJournal(first := new_state()), new_state()
+    other = own if state is first else RunJournal(state)
     yield Journals(own, other)
     await own.aclose()
-    if other is not own:
-        await other.aclose()
+    await other.aclose()
 
 
 async def test_every_event_and_note_is_read_back_in_order(journals: Journals):
@@ -347,66 +329,3 @@ async def test_only_runs_whose_process_has_gone_are_dead(journals: Journals):
     taken.note("resumed")
     await journals.other.close(taken)
     assert sorted(await journals.other.dead_runs()) == ["run_2", "run_4"]
-
-
-# ---- signals between processes -----------------------------------------------------------------
-
-New = Callable[[], RunSignals]
-
-
-@pytest.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
-async def new(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> AsyncIterator[New]:
-    """Another process."""
-    async with AsyncExitStack() as stack:
-
-        def one() -> RunSignals:
-            is_redis = request.param == "redis"
-            made = RedisRunSignals(redis_url) if is_redis else FileRunSignals(tmp_path)
-            stack.push_async_callback(made.aclose)
-            return made
-
-        yield one
-
-
-async def test_a_request_to_stop_is_seen_by_others_until_it_is_withdrawn(new: New) -> None:
-    one, other = new(), new()
-    assert list(await one.stop_requests()) == []
-    await other.request_stop("run_1")
-    assert list(await one.stop_requests()) == ["run_1"]
-    assert list(await new().stop_requests()) == ["run_1"]
-    await other.withdraw_stop("run_1")
-    await other.withdraw_stop("run_1")
-    assert list(await one.stop_requests()) == []
-
-
-async def test_each_reader_of_another_process_counts(new: New) -> None:
-    owner, first, second = new(), new(), new()
-    assert not await owner.has_readers("run_1")
-    leave_first, leave_second = await first.add_reader("run_1"), await second.add_reader("run_1")
-    assert await owner.has_readers("run_1")
-    await leave_first()
-    assert await owner.has_readers("run_1")
-    await leave_second()
-    await leave_second()
-    assert not await owner.has_readers("run_1")
-    assert not await owner.has_readers("run_2")
-
-
-async def test_a_reader_that_comes_again_counts_once_more(new: New) -> None:
-    owner, reader = new(), new()
-    leave = await reader.add_reader("run_1")
-    leave_again = await reader.add_reader("run_1")
-    await leave()
-    assert await owner.has_readers("run_1")
-    await leave_again()
-    assert not await owner.has_readers("run_1")
-
-
-async def test_what_is_new_is_not_pruned(new: New) -> None:
-    one, other = new(), new()
-    await other.request_stop("run_1")
-    leave = await other.add_reader("run_1")
-    await one.prune()
-    assert list(await one.stop_requests()) == ["run_1"]
-    assert await one.has_readers("run_1")
-    await leave()

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -195,6 +195,114 @@ def test_of_a_covered_folder_only_what_is_named_is_seen(confined: SandboxUser, p
     done = confined.run(["sh", "-c", code], spec)
     assert done.stdout == "notesfilefiles\nnotes\n"
     assert "Read-only" in done.stderr
+
+
+@pytest.mark.parametrize("inner_writable", [True, False])
+def test_a_folder_in_another_one_has_its_own_rights(
+    confined: SandboxUser, inner_writable: bool
+) -> None:
+    inner = confined.folder / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for path in (inner, inner.parent):
+        path.chmod(0o777)
+    folders = [
+        SandboxFolder(path=inner, writable=inner_writable),
+        SandboxFolder(path=inner.parent, writable=not inner_writable),
+    ]
+    done = confined.run(
+        ["sh", "-c", f"touch {inner}/new; touch {inner.parent}/new"], SandboxSpec(folders=folders)
+    )
+    assert "Read-only" in done.stderr
+    assert [(inner / "new").exists(), (inner.parent / "new").exists()] == [
+        inner_writable,
+        not inner_writable,
+    ]
+
+
+def folder_outside(place: Path) -> Path:
+    """Make a folder that a command would like to have mounted."""
+    folder = place / "outside"
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "secret").write_text("the secret")
+    (folder / "secret").chmod(0o644)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("inside", "writable", "shared"),
+    [
+        pytest.param("/workspace", True, False, id="moved"),
+        pytest.param(None, True, False, id="writable"),
+        pytest.param(None, False, False, id="read-only"),
+        pytest.param(None, False, True, id="read-only in a writable one"),
+        pytest.param(None, True, True, id="writable in a writable one"),
+    ],
+)
+def test_a_folder_that_is_replaced_while_it_is_mounted_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, inside: str | None, writable: bool, shared: bool
+) -> None:
+    """As a command of another sandbox may, which writes where the folder lies."""
+    user, outside = bubblewrap(place), folder_outside(place)
+    folder = user.folder / "mine"
+    folder.mkdir()
+    program = place / "bwrap"  # it is replaced when bubblewrap is about to look for it
+    replace_it = f"mv {folder} {folder}.away && ln -s {outside} {folder}"
+    program.write_text(f"""#!/bin/sh
+[ "$1" = --version ] || {{ {replace_it}; }}
+exec {shutil.which("bwrap")} "$@"
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
+    folders = [
+        *([SandboxFolder(path=user.folder, writable=True)] if shared else []),
+        SandboxFolder(
+            path=folder, inside=PurePosixPath(inside) if inside else None, writable=writable
+        ),
+    ]
+    seen = inside or str(folder)
+    code = f"cat {seen}/secret; echo more > {seen}/written"
+    done = user.run(["sh", "-c", code], SandboxSpec(folders=folders))
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "sandbox: it cannot be made" in done.stderr
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["", "/oldroot"], ids=["outside", "through bubblewrap's own root"])
+@pytest.mark.parametrize("name", [".git", ".git/hooks"])
+def test_a_repository_that_another_sandbox_swaps_leads_nowhere(
+    confined: SandboxUser, place: Path, name: str, link: str
+) -> None:
+    """60 starts: code in the first one exchanges it with a link again and again."""
+    outside = folder_outside(place)
+    swap = f"""
+import ctypes, os
+os.mkdir('.git')
+os.mkdir('.git/hooks')
+os.symlink('{link}{outside}', 'link')
+exchange, here = 2, -100
+libc = ctypes.CDLL(None)
+print('ready', flush=True)
+while True:
+    libc.renameat2(here, b'{name}', here, b'link', exchange)
+    for _ in range(2000):
+        pass
+"""
+    swapper = confined.start(
+        [confined.python, "-c", swap], workspace(confined), stdout=subprocess.PIPE
+    )
+    try:
+        assert swapper.stdout is not None
+        assert swapper.stdout.readline() == b"ready\n"
+        code = f"cat {name}/secret; echo more > {name}/written"
+        outputs = {confined.run(["sh", "-c", code]).stdout for _ in range(60)}
+        assert swapper.poll() is None
+    finally:
+        swapper.kill()
+        swapper.communicate()
+    assert outputs == {""}
+    assert [path.name for path in outside.iterdir()] == ["secret"]
 
 
 def test_the_interpreter_and_its_packages_can_be_used(place: Path) -> None:

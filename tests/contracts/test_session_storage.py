@@ -1,8 +1,11 @@
 """What every session storage promises."""
 
 import asyncio
+import itertools
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,7 +15,9 @@ import pytest_asyncio
 from pytest_django import DjangoDbBlocker
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound
-from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionStorage
+from mochi_server.protocol.messages import UserMessage
+from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionManager, SessionStorage
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.storage.base import SessionChanged
 from mochi_server.sessions.storage.redis import RedisStorage
 from sessions_app.backends.database import DatabaseStorage
@@ -33,6 +38,8 @@ HOSTILE = [
     "x" * 65,
     "é",
     "a b",
+    "import",
+    "stream",
     "%2e%2e",
     "-" * 64 + ".",
 ]
@@ -60,27 +67,35 @@ async def database_urls(
         pytest.param("postgresql", marks=needs_postgresql),
     ]
 )
-async def storage(
+async def processes(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     redis_url: str,
     database_urls: dict[str, str],
     django_db_blocker: DjangoDbBlocker,
-) -> AsyncIterator[SessionStorage]:
-    if request.param in {"sqlite", "postgresql"}:
-        with database_alias(database_urls[request.param], django_db_blocker) as alias:
-            stored = DatabaseStorage(alias=alias, name=f"sessions-{secrets.token_hex(4)}")
-            yield stored
-            await stored.aclose()
-        return
-    if request.param == "memory":
-        storage: SessionStorage = MemoryStorage()
-    elif request.param == "json files":
-        storage = JSONFileStorage(tmp_path / "not" / "there" / "yet")
-    else:
-        storage = RedisStorage(redis_url, compress=request.param == "redis, packed")
-    yield storage
-    await storage.aclose()
+) -> AsyncIterator[tuple[SessionStorage, SessionStorage]]:
+    """The same sessions, as two processes have them; those in memory have only one."""
+    with ExitStack() as stack:
+        if request.param in {"sqlite", "postgresql"}:
+            url = database_urls[request.param]
+            alias = stack.enter_context(database_alias(url, django_db_blocker))
+            name = f"sessions-{secrets.token_hex(4)}"
+            make: Callable[[], SessionStorage] = partial(DatabaseStorage, alias=alias, name=name)
+        elif request.param == "memory":
+            make = itertools.repeat(MemoryStorage()).__next__
+        elif request.param == "json files":
+            make = partial(JSONFileStorage, tmp_path / "not" / "there" / "yet")
+        else:
+            make = partial(RedisStorage, redis_url, compress=request.param == "redis, packed")
+        both = make(), make()
+        yield both
+        for each in both:
+            await each.aclose()
+
+
+@pytest.fixture
+def storage(processes: tuple[SessionStorage, SessionStorage]) -> SessionStorage:
+    return processes[0]
 
 
 async def test_what_was_written_is_read_back(storage: SessionStorage):
@@ -98,6 +113,42 @@ async def test_a_second_write_replaces_the_first_and_has_another_version(storage
 
     assert first != second
     assert await storage.read("one") == (b"bbbb", second)
+
+
+async def test_a_session_that_another_process_has_locked_is_not_replaced(
+    processes: tuple[SessionStorage, SessionStorage],
+):
+    here, there = processes
+    if here is there:
+        pytest.skip("one process only, whose tasks wait for the lock")
+    version = await here.write("one", [b"old"])
+    async with here.lock("one") as hold:
+        with pytest.raises(SessionChanged):
+            await there.replace("one", version, [b"late"])
+        await hold.write([b"new"])
+    assert (await there.read("one"))[0] == b"new"
+
+
+async def test_changes_of_several_processes_at_the_same_time_are_all_made(
+    processes: tuple[SessionStorage, SessionStorage],
+):
+    managers = [SessionManager(storage) for storage in processes]
+    session_id = (await managers[0].create("m")).session_id
+
+    async def change(manager: SessionManager, number: int) -> None:
+        def add(session: ChatSession) -> None:
+            session.append(UserMessage(content=str(number)))
+
+        if number % 3:
+            await manager.update(session_id, add)
+            return
+        async with manager.edit(session_id) as session:
+            add(session)
+
+    with anyio.fail_after(60):
+        await asyncio.gather(*(change(managers[n % 2], n) for n in range(24)))
+    messages = (await managers[1].get(session_id)).messages
+    assert sorted(int(message.text) for message in messages) == list(range(24))
 
 
 async def test_create_makes_a_session_once(storage: SessionStorage):
@@ -132,14 +183,15 @@ async def test_a_deleted_session_is_gone(storage: SessionStorage):
         await storage.read_head("one", 10)
 
 
-async def test_entries_name_every_session_with_its_version(storage: SessionStorage):
+async def test_entries_name_every_session_with_version_and_size(storage: SessionStorage):
     assert await storage.entries() == []
-    versions = {name: await storage.write(name, [b"x"]) for name in ("a", "B-2", "_")}
+    versions = {name: await storage.write(name, [b"x" * 500]) for name in ("a", "B-2", "_")}
 
     entries = await storage.entries()
 
     assert {entry.session_id: entry.version for entry in entries} == versions
     assert all(entry.problem is None and entry.modified > 0 for entry in entries)
+    assert all(0 < entry.size <= 500 for entry in entries)
 
 
 async def test_heads_of_many_have_an_error_in_the_place_of_a_missing_one(storage: SessionStorage):

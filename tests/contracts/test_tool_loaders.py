@@ -23,7 +23,8 @@ from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.confinement import ToolConfinement
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.sandboxes import bubblewrap_or_skip
-from tests.support.tool_folders import tool_folder, until
+from tests.support.tool_folders import tool_folder
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

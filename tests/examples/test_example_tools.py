@@ -162,6 +162,9 @@ def test_any_expression_has_a_finite_result_or_is_refused(call, expression):
         (0, "K", "C", "-273.15 C"),
         (90, "km/h", "m/s", "25 m/s"),
         (2, "GiB", "MiB", "2048 MiB"),
+        (1, "miles", "Kilometres", "1.609344 km"),
+        (100, "degrees Celsius", "°F", "212 F"),
+        (3, "feet", "inches", "36 in"),
     ],
 )
 def test_units_are_converted(call, value, from_unit, to_unit, result):
@@ -175,6 +178,7 @@ def test_units_are_converted(call, value, from_unit, to_unit, result):
         ("kg", "m", "'kg' cannot be converted into 'm'"),
         ("K", "m", "'K' cannot be converted into 'm'"),
         ("parsec", "m", "no unit 'parsec'"),
+        ("Mm", "m", "no unit 'Mm'"),
         ("F", "C", "absolute zero"),
     ],
 )

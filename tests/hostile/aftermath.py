@@ -9,15 +9,14 @@ from mochi_server.services.models.preset_file import PRESET_NAME
 from mochi_server.services.system_prompts import FILENAME
 from tests.support.server import Server
 
-ATTACHMENT = re.compile(r"[A-Za-z0-9_-]{1,64}(/[0-9a-f]{64})?")
+ATTACHMENT = re.compile(r"[A-Za-z0-9_-]{1,64}(/[0-9a-f]{64}(\.label)?)?")
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
-RUNS = r"runs(/[A-Za-z0-9_-]{1,64}(\.\d+)?\.(jsonl|run|lock|readers|stop))?"
-CONFIRMATIONS = r"confirmations(/(conf_[0-9a-f]{16}(\.decision)?\.json|history\.[a-z0-9.]+))?"
+STATES = r"(state|runs)(\.lock|\.sqlite3(-wal|-shm)?)|runs(/[0-9a-f]{16}\.lock)?"
 PROCESSES = r"processes(/\d+-[0-9a-f]{8}\.(json|tmp))?"
 STATE = re.compile(
-    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|{PROCESSES}|audit\.lock|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue-\d+\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
+    rf"{MARKS}|{STATES}|{PROCESSES}|audit\.lock|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue-\d+\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
 NAMES = {
     "presets": re.compile(rf"{PRESET_NAME.pattern}\.md"),

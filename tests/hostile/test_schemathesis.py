@@ -64,6 +64,13 @@ checks.positive_data_acceptance.expected-statuses = ["404", "422"]
 include-name = "POST /api/v1/confirmations/{confirmation_id}"
 checks.positive_data_acceptance.expected-statuses = ["404", "422"]
 
+# The model of the session may be one that is not trusted with summaries.
+[[operations]]
+include-name = "POST /api/v1/sessions/{session_id}/summarize"
+checks.positive_data_acceptance.expected-statuses = [
+    "2xx", "400", "404", "409", "422", "424", "502", "503"
+]
+
 # It fetches a model from elsewhere.
 [[operations]]
 include-name = "POST /api/v1/models/pull"

@@ -31,7 +31,7 @@ def add(a: int, b: int) -> str:
 __all__ = ["add"]
 '''
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_SECONDS + 60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_SECONDS)]
 
 
 @pytest_asyncio.fixture
@@ -84,6 +84,7 @@ TOLD = {
     "dropped": 0,
     "refused": "SESSION_NOT_FOUND",
     "title": "Sums",
+    "uploaded": "a.txt",
     "pinned": True,
     "policy": "always_confirm",
     "called": ["add"],

@@ -45,6 +45,7 @@ ROUTES = {
     "DELETE /api/v1/sessions/{session_id}/system-prompt": "removeSystemPrompt",
     "GET /api/v1/sessions/{session_id}/status": "readSessionStatus",
     "POST /api/v1/sessions/{session_id}/summarize": "summarizeSession",
+    "POST /api/v1/sessions/{session_id}/compact": "compactSession",
     "GET /api/v1/sessions/{session_id}/summary": "readSessionSummary",
     "GET /api/v1/sessions/{session_id}/files": "listFiles",
     "GET /api/v1/sessions/{session_id}/files/{file}": "readFile",
@@ -139,6 +140,14 @@ async def test_no_key_has_a_default_that_a_generated_client_would_send_or_requir
             assert "default" not in field, f"{name}.{key}"
 
 
+async def test_a_body_has_one_content_type_and_its_object_a_name(document):
+    for name, operation in operations(document):
+        content = operation.get("requestBody", {}).get("content", {})
+        assert len(content) <= 1, name
+        for media in content.values():
+            assert "properties" not in media["schema"], name
+
+
 async def test_messages_and_events_have_names(document):
     schemas = document["components"]["schemas"]
     assert {each["$ref"].rpartition("/")[2] for each in schemas["Message"]["oneOf"]} == {
@@ -151,7 +160,7 @@ async def test_messages_and_events_have_names(document):
         each["properties"]["event"]["const"]: each["properties"]["data"]["$ref"]
         for each in schemas["ChatEvent"]["oneOf"]
     }
-    assert len(events) == 24
+    assert len(events) == 25
     assert events["content_delta"] == "#/components/schemas/ContentDeltaEvent"
     assert {"ChunkEvent", "MessageEvent"} <= set(schemas)
     for holder in ("SessionDetail", "MessageList", "AgentChat"):

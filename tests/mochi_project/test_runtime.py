@@ -15,9 +15,8 @@ from mochi_project.runtime import (
     get_runtime,
     shared_problems,
 )
-from mochi_server.backends import default_confirmations, default_storages
-from mochi_server.chat.approvals import LocalApprovals
-from mochi_server.chat.confirmations.files import FileConfirmationStore
+from mochi_server.backends import default_storages
+from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.config import load_settings
 from mochi_server.sessions.storage.json_files import JSONFileStorage
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -159,15 +158,14 @@ def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
 
 # Several processes
 
-LOCAL = "mochi_server.chat.approvals.LocalApprovals"
-STORE = "mochi_server.chat.confirmations.memory.MemoryConfirmationStore"
+STORE = "mochi_server.chat.confirmations.state.StateConfirmationStore"
 
 
 def serve(settings, folder, **values):
     """Django's settings for these settings of ours."""
     settings.MOCHI = load_settings(data_dir=folder, **values)
     settings.MOCHI_SESSION_STORAGES = default_storages(settings.MOCHI)
-    settings.MOCHI_APPROVALS = default_confirmations(settings.MOCHI)
+    settings.MOCHI_CONFIRMATIONS = {}
 
 
 @pytest.mark.parametrize(
@@ -189,8 +187,7 @@ def test_what_our_settings_choose_fits_the_number_of_processes(settings, tmp_pat
 @pytest.mark.parametrize(
     ("setting", "path"),
     [
-        ("MOCHI_APPROVALS", STORE),
-        ("MOCHI_APPROVALS", LOCAL),
+        ("MOCHI_CONFIRMATIONS", STORE),
         ("MOCHI_SESSION_STORAGES", MEMORY),
     ],
 )
@@ -203,26 +200,12 @@ def test_own_settings_of_one_process_are_an_error_for_several(settings, tmp_path
     assert shared_problems() == []
 
 
-def test_a_former_setting_of_confirmations_is_the_store_in_the_data_folder(settings, tmp_path):
-    serve(settings, tmp_path, workers=2)
-    options = {"timeout": 7, "layer": "default", "cache": "default"}
-    backend = {"BACKEND": "chat.approvals.ChannelLayerApprovals", "OPTIONS": options}
-    settings.MOCHI_APPROVALS = {"default": backend}
-    assert (ids(), shared_problems()) == (set(), [])
-    assert isinstance(get_runtime().confirmations, FileConfirmationStore)
-    assert get_runtime().chat.confirmation_timeout == 7
-    forget_runtime()
-
-
 def test_a_store_of_ones_own_is_taken(settings, tmp_path):
     serve(settings, tmp_path)
-    settings.MOCHI_APPROVALS = {"default": {"BACKEND": LOCAL, "OPTIONS": {"timeout": 7}}}
-    assert isinstance(get_runtime().confirmations, LocalApprovals)
-    assert get_runtime().chat.confirmation_timeout == 7
-    settings.MOCHI_APPROVALS = {"default": {"BACKEND": MEMORY}}
+    settings.MOCHI_CONFIRMATIONS = {"default": {"BACKEND": STORE}}
+    assert isinstance(get_runtime().confirmations, StateConfirmationStore)
+    settings.MOCHI_CONFIRMATIONS = {"default": {"BACKEND": MEMORY}}
     assert ids() == {"mochi.E002"}
-    settings.MOCHI_APPROVALS = {}
-    assert ids() == {"mochi.E003"}
     forget_runtime()
 
 

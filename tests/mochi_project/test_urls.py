@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.urls import URLResolver, get_resolver
+
+from mochi_server.agents import folder as agents
+from mochi_server.sessions.storage.base import RESERVED_IDS
+from mochi_server.tools import base as tools
+from mochi_server.tools.mcp.config import file as mcp
 
 LATE = {
     "/api/v1/agui": "chat.wires.agui.routes",
@@ -43,12 +50,55 @@ NEVER_AT_START = {"aiohttp", "chat.wires.socket.consumer", "openai", "anthropic"
 """Modules that take long to import, and that no answer of ``/health`` needs."""
 
 
+FREE = {
+    "api/v1/confirmations/<confirmation_id>",  # begin with conf_
+    "v1/responses/<response_id>",  # begin with resp_
+    "ollama/v1/responses/<response_id>",
+}
+"""Routes whose names the server makes itself."""
+
+RESERVED = {
+    "api/v1/chat/<session_id>": RESERVED_IDS,
+    "api/v1/sessions/<session_id>": RESERVED_IDS,
+    "api/v1/agents/<agent_name>": agents.RESERVED_NAMES,
+    "api/v1/tools/<tool_name>": tools.RESERVED_NAMES,
+    "api/v1/mcp/<name>": mcp.RESERVED_NAMES,
+    # A model of this name is reached with its tag, or the name of its provider.
+    "api/v1/models/<path:model_name>": {"available", "check", "pull"},
+}
+"""What beside a fixed name is one that people choose, and the names that they cannot."""
+
+
+def routes(resolver: URLResolver, start: str = "") -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        path = start + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern, path)
+        else:
+            yield path
+
+
+def test_nothing_has_a_name_that_another_route_has() -> None:
+    paths = {*routes(get_resolver())}
+    named = {path for path in paths if path.endswith(">")} - FREE
+    hidden: dict[str, set[str]] = {}
+    for path in named:
+        folder, _, _ = path.rpartition("/")
+        beside = (each[len(folder) + 1 :] for each in paths if each.startswith(f"{folder}/"))
+        if fixed := {each for each in beside if "/" not in each and "<" not in each}:
+            hidden[path] = fixed
+    assert hidden.keys() == RESERVED.keys()
+    for path, fixed in hidden.items():
+        assert fixed <= RESERVED[path], path
+
+
 def modules_after(code: str, folder: Path) -> set[str]:
     """Run code in a process of its own, with the application, and return what it has imported."""
     program = (
         "import asyncio, sys\n"
         "from mochi_server.app import create_app\n"
         f"application = create_app(data_dir={str(folder)!r}, ollama_host='http://127.0.0.1:9')\n"
+        "assert {'ninja.conf', 'unittest', 'django.test'} & {*sys.modules} == {'ninja.conf'}\n"
         "from django.test import AsyncClient\n"
         "from django.urls import resolve\n"
         f"{code}\n"

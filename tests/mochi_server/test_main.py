@@ -15,6 +15,7 @@ from mochi_server.__main__ import main
 from mochi_server.config import MochiServerSettings, variable_of
 from tests.support.redis import free_port
 from tests.support.server import ROOT, environment, run_command, running_server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("fresh_servers")
 
@@ -179,9 +180,7 @@ async def test_the_page_is_opened_where_a_desktop_is(tmp_path, monkeypatch, opti
         await server.saw("page: ")
         await server.saw("/stream")
         if opens:
-            with anyio.fail_after(30):
-                while not opened.exists():  # noqa: ASYNC110 - of another process
-                    await anyio.sleep(0.02)
+            await until(lambda: opened.exists() and opened.read_text())
         assert await server.stop(signal.SIGTERM) == 0
     assert opened.exists() == bool(opens)
     if opens:

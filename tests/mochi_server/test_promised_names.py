@@ -17,7 +17,6 @@ from tests.docs.pages import ROOT
 DOTTED = re.compile(r"\bmochi_server(?:\.[a-z_]+)+\.[A-Z][A-Za-z]+")
 
 NAMES = {
-    "chat.approvals": ["ChannelLayerApprovals"],
     "mochi_server": [
         "create_app",
         "errors",
@@ -36,13 +35,6 @@ NAMES = {
     "mochi_server.agents.prompt_loader": ["PromptLoader"],
     "mochi_server.agents.tool_factory": [],
     "mochi_server.app": ["create_app"],
-    "mochi_server.chat.approvals": [
-        "ApprovalBroker",
-        "ApprovalRequest",
-        "Decision",
-        "LocalApprovals",
-        "Pending",
-    ],
     "mochi_server.config": ["MochiServerSettings", "load_settings"],
     "mochi_server.constants": [],
     "mochi_server.errors": ["MochiError"],

@@ -32,6 +32,7 @@ from mochi_server.protocol.events import (
     RunStart,
     ToolResultReady,
 )
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, ToolExecutionPolicy, ToolSettings
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
@@ -84,7 +85,7 @@ async def results(
     """Say something; what the tools gave."""
     settings = ToolSettings(tools=[*tools], execution_policy=policy)
     session = await mochi.sessions.create(MODEL, tool_settings=settings)
-    events = [e async for e in mochi.chat.stream(session.session_id, message="Hi")]
+    events = [e async for e in mochi.chat.stream(session.session_id, TurnRequest(message="Hi"))]
     ready = [event for event in events if isinstance(event, ToolResultReady)]
     ready.sort(key=lambda event: event.call_index)
     return [(event.success, event.result or event.error_message or "") for event in ready]
@@ -94,8 +95,8 @@ async def test_a_stream_is_the_events_of_a_turn(tmp_path, ollama):
     ollama.reply(["Pa", "ris"])
     async with library(tmp_path, ollama) as mochi:
         session = await mochi.sessions.create(MODEL)
-        events = [e async for e in mochi.chat.stream(session.session_id, message="Hi")]
-        again = [e async for e in mochi.chat.stream(session.session_id)]
+        events = [e async for e in mochi.chat.stream(session.session_id, TurnRequest(message="Hi"))]
+        again = [e async for e in mochi.chat.stream(session.session_id, TurnRequest())]
     assert [e.content for e in events if isinstance(e, ContentDelta)] == ["Pa", "ris"]
     assert events[-1] == again[-1] == Done(session_id=session.session_id)
 
@@ -104,9 +105,9 @@ async def test_a_turn_that_fails_raises(tmp_path, ollama):
     ollama.reply(["So"], error="boom")
     async with library(tmp_path, ollama) as mochi:
         with pytest.raises(SessionNotFound):
-            await anext(mochi.chat.stream("nowhere", message="Hi"))
+            await anext(mochi.chat.stream("nowhere", TurnRequest(message="Hi")))
         session_id = (await mochi.sessions.create(MODEL)).session_id
-        events = mochi.chat.stream(session_id, message="Hi")
+        events = mochi.chat.stream(session_id, TurnRequest(message="Hi"))
         assert isinstance(await anext(events), RunStart)
         assert await anext(events) == ContentDelta("So")
         with pytest.raises(MochiError, match="boom"):
@@ -118,7 +119,7 @@ async def test_who_leaves_a_stream_stops_the_turn(tmp_path, ollama):
     ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
-        async with aclosing(mochi.chat.stream(session_id, message="Hi")) as events:
+        async with aclosing(mochi.chat.stream(session_id, TurnRequest(message="Hi"))) as events:
             async for event in events:
                 if isinstance(event, ContentDelta):
                     break
@@ -131,7 +132,7 @@ async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path, ollama):
     ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
-        events = mochi.chat.stream(session_id, message="Hi")
+        events = mochi.chat.stream(session_id, TurnRequest(message="Hi"))
         assert [(await anext(events)).type for _ in range(2)] == ["run_start", "content_delta"]
     with pytest.raises(MochiError, match="shutting down"):
         await anext(events)
@@ -168,7 +169,7 @@ async def test_a_person_is_asked_about_own_functions_too(tmp_path, ollama):
         )
         session_id = (await mochi.sessions.create(MODEL, tool_settings=settings)).session_id
         asked = 0
-        async for event in mochi.chat.stream(session_id, message="Hi"):
+        async for event in mochi.chat.stream(session_id, TurnRequest(message="Hi")):
             if isinstance(event, ConfirmationRequired):
                 asked += 1
                 await mochi.chat.confirm(

@@ -35,6 +35,17 @@ def test_the_end_to_end_test_of_the_example_passes(tmp_path):
     assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+def test_a_program_without_pytest_runs_a_server():
+    program = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from mochi_server.testing import running_server\n"
+        "with running_server() as server: print(server.url)"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.startswith("http://127.0.0.1:")
+
+
 def test_the_end_to_end_test_of_the_example_has_20_lines():
     lines = (EXAMPLE / "test_front_end.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= 20

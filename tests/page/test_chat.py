@@ -11,12 +11,14 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
+from tests.support.folded_runs import RUNS
 from tests.support.images import png
 from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
 
+PHONE = {"width": 393, "height": 851}
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
 
 
@@ -54,6 +56,41 @@ async def test_a_first_message_begins_a_conversation_that_survives_a_reload(page
     await send(page, scripted("And again."))
     await answered(page, 2)
     await expect(page.locator(".answer").nth(1)).to_contain_text("And again.")
+
+
+async def test_a_first_message_that_is_refused_leaves_no_conversation(shared, page):
+    refusal = {"error": {"code": "TOOLS_NOT_SUPPORTED", "message": "It cannot call tools."}}
+    await page.route("**/chat/*/runs", lambda route: route.fulfill(status=400, json=refusal))
+    _, before = await shared.server.get("/sessions")
+    await send(page, "Not for this model")
+    await expect(page.get_by_text("It cannot call tools.")).to_be_visible()
+    box = page.get_by_role("textbox", name="Write a message")
+    await expect(box).to_have_value("Not for this model")
+    _, after = await shared.server.get("/sessions")
+    assert after["sessions"] == before["sessions"]
+    await page.unroute("**/chat/*/runs")
+    await box.press("Enter")
+    await answered(page)
+    await expect(page).to_have_url(re.compile("#/chat/"))
+
+
+async def test_a_changed_question_that_is_refused_leaves_what_was_there(shared, page):
+    session = await ask(shared, scripted("The first answer."))
+    refusal = {"error": {"code": "MODEL_NOT_FOUND", "message": "There is no such model."}}
+    await page.route("**/chat/*/runs", lambda route: route.fulfill(status=404, json=refusal))
+    await page.goto(f"{shared.server.url}/#/chat/{session}")
+    await answered(page)
+    await page.locator(".question").hover()
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    changed = page.get_by_role("textbox", name="Edit")
+    await changed.fill("Another question")
+    await page.get_by_role("button", name="Ask again").click()
+    await expect(page.get_by_text("There is no such model.")).to_be_visible()
+    await expect(changed).to_have_value("Another question")
+    await expect(page.locator(".answer")).to_contain_text("The first answer.")
+    _, stored = await shared.server.get(f"/sessions/{session}")
+    assert [each["role"] for each in stored["messages"]] == ["user", "assistant"]
+    assert stored["messages"][0]["content"] == scripted("The first answer.")
 
 
 async def test_markdown_has_code_with_colours_tables_and_formulas(page):
@@ -133,7 +170,10 @@ async def test_sessions_are_renamed_pinned_tagged_archived_and_found(shared, pag
     await page.get_by_role("button", name="Save").click()
     await expect(entry.locator(".tag")).to_have_text(["garden", "spring"])
     await choose("Pin")
-    await expect(page.locator(".sessions section").first).to_contain_text("About violets")
+    pinned = page.locator(".sessions section").filter(
+        has=page.get_by_role("heading", name="Pinned")
+    )
+    await expect(pinned).to_contain_text("About violets")
     await choose("Rename")
     await page.get_by_role("textbox", name="Title").fill("Flowers")
     await page.keyboard.press("Enter")
@@ -235,22 +275,133 @@ async def test_a_message_may_be_sent_before_the_models_have_arrived(page):
     await expect(page.locator(".question")).to_contain_text("Hello.")
 
 
-async def test_an_image_that_is_pasted_is_attached(page):
+PASTE = """async ({ bytes, name, text }) => {
+  const data = new DataTransfer();
+  if (text) data.setData("text/plain", text);
+  if (name) data.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
+  const box = document.activeElement;
+  const options = { clipboardData: data, bubbles: true, cancelable: true };
+  const paste = new ClipboardEvent("paste", options);
+  // What a browser does by itself with what a person pastes.
+  if (box.dispatchEvent(paste)) document.execCommand("insertText", false, text);
+}"""
+
+
+async def paste(page, text="", name=""):
     await page.get_by_role("textbox", name="Write a message").focus()
-    await page.evaluate(
-        """async (bytes) => {
-          const image = new File([new Uint8Array(bytes)], "pasted.png", { type: "image/png" });
-          const data = new DataTransfer();
-          data.items.add(image);
-          document.activeElement.dispatchEvent(
-            new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
-        }""",
-        [*png(4, 4)],
-    )
+    await page.evaluate(PASTE, {"bytes": [*png(4, 4)], "name": name, "text": text})
+
+
+@pytest.mark.parametrize("text", ["", "pasted.png"], ids=["alone", "with its name"])
+async def test_an_image_that_is_pasted_is_attached(page, text):
+    await paste(page, text, "pasted.png")
     await expect(page.get_by_role("img", name="pasted.png")).to_be_visible()
     await send(page, "What is on it?")
     await answered(page)
     await expect(page.locator(".question").get_by_role("img", name="pasted.png")).to_be_visible()
+
+
+async def test_a_text_that_is_pasted_with_a_picture_wins(page):
+    box = page.get_by_role("textbox", name="Write a message")
+    await paste(page, "Name\tAge\nAnn\t31", "image.png")
+    await expect(box).to_have_value("Name\tAge\nAnn\t31")
+    await expect(page.get_by_role("img")).to_have_count(0)
+    await page.get_by_role("button", name="Attach image.png, too").click()
+    await expect(page.get_by_role("img", name="image.png")).to_be_visible()
+    await expect(page.get_by_role("button", name="Attach image.png, too")).to_have_count(0)
+
+
+async def test_a_long_text_that_is_pasted_is_attached(page):
+    box = page.get_by_role("textbox", name="Write a message")
+    await paste(page, "lorem ipsum dolor " * 30_000)
+    await page.get_by_role("button", name="Remove pasted.txt").click()
+    await paste(page, "lorem ipsum dolor " * 2000)
+    await expect(page.locator(".composer .attachments")).to_contain_text("pasted.txt")
+    await box.press_sequentially("abc")
+    await expect(box).to_have_value("abc")
+    await box.press("Enter")
+    await answered(page)
+    await expect(page.locator(".question")).to_contain_text("pasted.txt")
+
+
+async def test_an_image_without_a_text_can_be_sent(page):
+    await attach_image(page)
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await answered(page)
+    await expect(page.locator(".question").get_by_role("img", name="dot.png")).to_be_visible()
+
+
+async def test_the_enter_that_ends_a_composition_sends_nothing(page):
+    box = page.get_by_role("textbox", name="Write a message")
+    await box.fill("にほんご")
+    taken = await box.evaluate(
+        """box => !box.dispatchEvent(new KeyboardEvent("keydown", {
+          key: "Enter", keyCode: 229, bubbles: true, cancelable: true }))"""
+    )
+    assert not taken
+    await box.press("a")
+    await expect(box).to_have_value("にほんごa")
+    await expect(page.locator(".question")).to_have_count(0)
+
+
+async def test_enter_on_a_telephone_is_a_new_line_and_the_button_sends(shared):
+    async with shared.page(has_touch=True, is_mobile=True, viewport=PHONE) as page:
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_attribute("enterkeyhint", "enter")
+        await box.tap()
+        await box.press_sequentially("first line")
+        await box.press("Enter")
+        await box.press_sequentially("second line")
+        await expect(box).to_have_value("first line\nsecond line")
+        await page.get_by_role("button", name="Send", exact=True).tap()
+        await answered(page)
+
+
+async def test_an_answer_that_fails_says_why_and_is_tried_again(shared, page):
+    session = await ask(shared, scripted("The first answer."))
+    await page.goto(f"{shared.server.url}/#/chat/{session}")
+    await answered(page)
+    refusal = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
+    await page.route("**/chat/*/runs", lambda route: route.fulfill(status=503, json=refusal))
+    await page.get_by_role("button", name="Answer again").click()
+    failure = page.get_by_role("alert")
+    await expect(failure).to_contain_text("Too much at once.")
+    await expect(page.locator(".answer")).to_contain_text("The first answer.")
+    await failure.get_by_role("button", name="Choose a model").click()
+    await expect(page.get_by_role("combobox", name="Search: Model")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await page.unroute("**/chat/*/runs")
+    await failure.get_by_role("button", name="Try again").click()
+    await expect(page.locator(".variants")).to_contain_text("2 / 2")
+    await expect(failure).to_have_count(0)
+
+
+async def test_a_turn_that_fails_stays_in_its_own_conversation(shared, page):
+    await send(page, scripted([{"error": {"status": 503, "message": "Out of memory."}}]))
+    failure = page.get_by_role("alert")
+    await expect(failure).to_contain_text("Out of memory.")
+    await page.keyboard.press("Control+Shift+O")
+    await expect(failure).to_have_count(0)
+    await page.go_back()
+    await expect(page.get_by_text("This has no answer.")).to_be_visible()
+    await page.get_by_role("button", name="Try again").click()
+    await expect(failure).to_contain_text("Out of memory.")
+
+
+async def test_a_refusal_of_tools_is_answered_without_them(shared, page):
+    settings = {"tool_settings": {"tools": [], "execution_policy": "never_confirm"}}
+    session = await ask(shared, scripted("Yes."), **settings)
+    await page.goto(f"{shared.server.url}/#/chat/{session}")
+    await answered(page)
+    refusal = {"error": {"code": "TOOLS_NOT_SUPPORTED", "message": "It cannot call tools."}}
+    await page.route("**/chat/*/runs", lambda route: route.fulfill(status=400, json=refusal))
+    await send(page, scripted("Without."))
+    await expect(page.get_by_role("alert")).to_contain_text("It cannot call tools.")
+    await page.unroute("**/chat/*/runs")
+    await page.get_by_role("button", name="Without tools").click()
+    await answered(page, 2)
+    _, stored = await shared.server.get(f"/sessions/{session}")
+    assert stored["agent_settings"]["enabled_agents"] == []
 
 
 async def test_text_from_right_to_left_is_shown_so(page):
@@ -267,11 +418,10 @@ async def test_text_from_right_to_left_is_shown_so(page):
 
 
 async def test_a_growing_answer_keeps_what_is_drawn_of_it(page):
-    rows = "".join(f"| row {number} | some words |\n" for number in range(40))
+    rows = "".join(f"| row {number} | some words |\n" for number in range(400))
     table = f"| a | b |\n|---|---|\n{rows}"
-    stall = {"stall": {"seconds": 3600, "after_words": 60}}
-    pause = {"stall": {"seconds": 2, "after_words": 30}}
-    await send(page, scripted([{"text_message": {"text": table}}, pause, stall]))
+    pauses = [{"stall": {"seconds": 1, "after_words": 30 * part}} for part in range(1, 60)]
+    await send(page, scripted([{"text_message": {"text": table}}, *pauses]))
     row = page.locator(".answer tbody tr").first
     await row.wait_for()
     await row.evaluate("row => { row.seen = true }")
@@ -280,6 +430,33 @@ async def test_a_growing_answer_keeps_what_is_drawn_of_it(page):
     assert await row.evaluate("row => row.seen")
     await page.get_by_role("button", name="Stop").click()
     await answered(page)
+
+
+async def test_a_history_is_compacted_and_the_page_shows_where_the_summary_stands(shared, page):
+    session = await ask(shared, scripted("The first answer."))
+    await page.goto(f"{shared.server.url}/#/chat/{session}")
+    await answered(page)
+    button = page.get_by_role("button", name="Replace what is before the last question")
+    await expect(button).to_have_count(0)
+    await send(page, scripted("The second answer.", question="Another question"))
+    await answered(page, 2)
+    await button.click()
+    line = page.get_by_text("The model reads a summary in the place of what is above")
+    await expect(line).to_be_visible()
+    _, stored = await shared.server.get(f"/sessions/{session}")
+    text = page.locator(".summary-text")
+    await expect(text).to_be_hidden()
+    await line.click()
+    await expect(text).to_have_text(stored["history_summary"]["text"])
+    order = await page.locator(".messages > *").evaluate_all(
+        "all => all.map(each => each.className)"
+    )
+    assert order == ["question", "answer", "summary-line", "question", "answer"]
+    await send(page, scripted("The third answer.", question="One more question"))
+    await answered(page, 3)
+    meter = page.get_by_role("img", name="A summary stood for the 2 oldest messages.")
+    await expect(meter).to_be_visible()
+    await expect(page.locator(".messages > *").nth(2)).to_have_class("summary-line")
 
 
 async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
@@ -302,3 +479,60 @@ async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
     assert await articles.count() < 400
     await scroller.evaluate("element => { element.scrollTop = element.scrollHeight }")
     await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+
+
+COMES_TO = """async (runs) => {
+  const load = (name) => import(new URL(name, document.querySelector("script[src]").src));
+  const { apply, newRun } = await load("conversation/events.js");
+  const { textOf } = await load("conversation/nodes.js");
+  const STATES = { running: "open", waiting: "open", denied: "failed" };
+  const callsOf = ({ children }, agent) => children
+    .filter(({ kind }) => kind === "call" || kind === "agent")
+    .flatMap((node) => [
+      [node.id, agent, STATES[node.state] ?? node.state, node.result ?? null],
+      ...callsOf(node, node.id),
+    ]);
+  return runs.map((events) => {
+    const run = newRun("run_1");
+    for (const [event, data] of events) apply(run, event, data);
+    return {
+      text: textOf(run.answer),
+      calls: callsOf(run.answer, null),
+      client_calls: (run.complete?.client_calls ?? []).map(({ name }) => name),
+      end: run.error?.code ?? (run.complete ? "complete" : null),
+    };
+  });
+}"""
+
+
+async def test_runs_come_to_the_same_on_the_page_as_on_the_server(page):
+    def of_place(calls):
+        return sorted(calls, key=lambda call: call[1] or "")
+
+    on_page = await page.evaluate(COMES_TO, [run.payloads for run in RUNS.values()])
+    for run, shown in zip(RUNS.values(), on_page, strict=True):
+        right = {name: run.comes_to[name] for name in shown}
+        if right["end"] == "stopped":
+            right["end"] = None  # the page sees it by the end of the stream
+        right["calls"], shown["calls"] = of_place(right["calls"]), of_place(shown["calls"])
+        assert shown == right, run.name
+
+
+async def test_the_page_works_below_a_path_that_a_proxy_cuts_off(shared):
+    paths = set()
+
+    async def cut_off(route):
+        path = route.request.url.removeprefix(shared.server.url)
+        paths.add(path.split("/")[1])
+        await route.continue_(url=shared.server.url + path.removeprefix("/mochi"))
+
+    async with shared.context() as context:
+        await context.route(f"{shared.server.url}/**", cut_off)
+        page = await context.new_page()
+        await page.goto(f"{shared.server.url}/mochi/")
+        await send(page, scripted("Hello from **below**."))
+        await answered(page)
+        await expect(page.locator(".answer strong")).to_have_text("below")
+        await page.reload()
+        await answered(page)
+    assert paths == {"mochi"}

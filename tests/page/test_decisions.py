@@ -7,7 +7,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -34,7 +34,16 @@ def say(text: str) -> str:
     return text
 
 
-__all__ = ["add_numbers", "say"]
+def write(path: str) -> str:
+    """Write a file.
+
+    Args:
+        path: Which.
+    """
+    return f"wrote {path}"
+
+
+__all__ = ["add_numbers", "say", "write"]
 '''
 ASKING = {"tools": ["add_numbers"], "execution_policy": "always_confirm"}
 
@@ -57,10 +66,10 @@ async def test_a_call_is_approved_with_other_arguments(shared):
         await expect(card.locator("pre")).to_contain_text('"a": 2')
         await card.get_by_role("button", name="Edit arguments").click()
         await card.get_by_role("textbox", name="Arguments").fill("not JSON")
-        await card.get_by_role("button", name="Approve with changes").click()
+        await press(card, "Approve with changes")
         await expect(card.get_by_role("alert")).to_contain_text("This is not JSON")
         await card.get_by_role("textbox", name="Arguments").fill('{"a": 40, "b": 2}')
-        await card.get_by_role("button", name="Approve with changes").click()
+        await press(card, "Approve with changes")
         await answered(page)
         await expect(card).to_contain_text("Changed")
         await card.get_by_role("button").click()
@@ -68,6 +77,67 @@ async def test_a_call_is_approved_with_other_arguments(shared):
         await page.reload()
         await card.get_by_role("button").click()
         await expect(card.locator(".result")).to_contain_text("42")
+
+
+async def test_a_call_that_the_model_wrote_as_text_says_so(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    written = '{"name": "add_numbers", "arguments": {"a": 2, "b": 3}}'
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(written, "All done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await expect(card).to_contain_text("The model wrote this call as text.")
+        await press(card, "Approve")
+        await answered(page)
+        await expect(card).to_contain_text("Written as text")
+        await page.reload()
+        await expect(card).to_contain_text("Written as text")
+        await expect(page.get_by_text('"arguments"')).to_have_count(0)
+
+
+async def test_a_call_that_was_opened_for_changes_but_not_changed_says_nothing_of_it(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(CALL, "All done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await card.get_by_role("button", name="Edit arguments").click()
+        await press(card, "Approve with changes")
+        await answered(page)
+        await expect(card).to_contain_text("Done")
+        await expect(card).not_to_contain_text("Changed")
+
+
+SAYING = {"tools": ["write"], "execution_policy": "always_confirm"}
+
+
+def writing(*paths):
+    return [{"tool_call": [{"name": "write", "args": {"path": path}}]} for path in paths]
+
+
+async def test_a_person_chooses_what_an_approval_allows_from_now_on(shared):
+    session = await shared.server.new_session("lorem", tool_settings=SAYING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(writing("notes/a", "notes/b", "c/d"), "All done."))
+        card = page.get_by_role("region", name="Call of write").first
+        await expect(card.get_by_role("radio")).to_have_count(0)
+        await card.get_by_role("combobox", name="Remember").select_option("in this conversation")
+        choices = card.get_by_role("group", name="Allowed from now on")
+        await expect(choices.get_by_role("radio").first).to_be_checked()
+        await expect(choices).to_contain_text("this call again")
+        await choices.get_by_role("radio", name="path: any name in the folder notes").check()
+        await card.get_by_role("button", name="Edit arguments").click()
+        await expect(choices).to_have_count(0)
+        await expect(card.get_by_role("combobox", name="Remember")).to_have_count(0)
+        await card.get_by_role("button", name="As it was").click()
+        await press(card, "Approve")
+        last = page.get_by_role("region", name="Call of write").last
+        await expect(last.locator("pre")).to_contain_text('"c/d"')
+        await page.goto(f"{shared.server.url}/#/inbox")
+        await page.get_by_role("combobox", name="Remember").select_option("everywhere")
+        await press(page, "Approve")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        _, body = await shared.server.get("/policies", params={"session_id": session})
+        found = {each.get("session_id"): each["arguments"] for each in body["policies"]}
+        assert found == {session: {"path": "notes/*"}, None: {"path": "c/d"}}
 
 
 async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
@@ -78,14 +148,115 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await shared.server.post(f"/chat/{session}/runs", {"message": message})
         await expect(page.locator(".badge")).to_have_text("1")
         await expect(page).to_have_title("(1) mochi")
-        await page.get_by_role("button", name="Deny").click()
+        await press(page, "Deny")
         await page.get_by_role("textbox", name="Reason").fill("Not today.")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         await page.goto(f"{shared.server.url}/#/chat/{session}")
         await answered(page)
-        await page.get_by_role("region", name="Call of add_numbers").get_by_role("button").click()
-        await expect(page.locator(".result")).to_contain_text("Not today.")
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await expect(card).to_contain_text("Denied")
+        await expect(card).not_to_contain_text("Failed")
+        await card.get_by_role("button").click()
+        await expect(card).to_contain_text("Reason: Not today.")
+
+
+# Clicks a button, and the one that comes in its place as soon as it is there.
+CLICK_TWICE = """button => new Promise(resolve => {
+  const look = () => {
+    const next = [...document.querySelectorAll("main button")]
+      .find(each => each !== button && each.innerText === "Approve");
+    if (button.isConnected || !next) return requestAnimationFrame(look);
+    next.click();
+    next.focus();
+    resolve();
+  };
+  button.click();
+  look();
+})"""
+
+
+async def waiting_calls(shared):
+    return (await shared.server.get("/confirmations"))[1]["confirmations"]
+
+
+async def test_a_second_click_does_not_approve_the_next_call_of_a_conversation(shared):
+    session = await shared.server.new_session("lorem", tool_settings=SAYING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(writing("first", "second"), "All done."))
+        cards = page.get_by_role("region", name="Call of write")
+        approve = page.get_by_role("button", name="Approve")
+        await expect(approve).to_be_enabled()
+        await approve.evaluate(CLICK_TWICE)
+        await page.keyboard.press("Enter")
+        await expect(cards.last.locator("pre")).to_contain_text("second")
+        await expect(approve).to_be_enabled()  # it can be seen by now
+        assert [each["arguments"] for each in await waiting_calls(shared)] == [{"path": "second"}]
+        await expect(page.locator(".working")).to_have_text("Waits for you")
+        await approve.click()
+        await answered(page)
+
+
+async def test_a_second_click_does_not_approve_the_next_call_of_the_inbox(shared):
+    sessions = [
+        await shared.server.new_session("lorem", title=title, tool_settings=SAYING)
+        for title in ("The first", "The second")
+    ]
+    async with shared.page("/#/inbox") as page:
+        for session, path in zip(sessions, "ab", strict=True):
+            message = scripted(writing(path), "Done.")
+            await shared.server.post(f"/chat/{session}/runs", {"message": message})
+            await expect(page.locator("li.card", has_text=f'"{path}"')).to_be_visible()
+        approve = page.get_by_role("button", name="Approve")
+        await expect(approve.first).to_be_enabled()
+        await approve.first.evaluate(CLICK_TWICE)
+        await expect(approve).to_have_count(1)
+        await expect(approve).to_be_enabled()
+        assert [each["session_id"] for each in await waiting_calls(shared)] == sessions[1:]
+        await page.get_by_role("main").get_by_role("link", name="The second").click()
+        await press(page.get_by_role("region", name="Call of write"), "Approve")
+        await answered(page)
+
+
+async def test_a_long_call_says_how_much_of_it_is_below(shared):
+    settings = {"tools": ["say"], "execution_policy": "always_confirm"}
+    session = await shared.server.new_session("lorem", tool_settings=settings)
+    text = "\n".join(f"line {number}" for number in range(500))
+    async with shared.page(f"/#/chat/{session}") as page:
+        call = [{"tool_call": [{"name": "say", "args": {"text": f"{text}\nrm -rf /"}}]}]
+        await send(page, scripted(call, "Done."))
+        card = page.get_by_role("region", name="Call of say")
+        await expect(card).to_contain_text("more lines below")
+        shown = card.locator("pre")
+        await shown.evaluate("element => { element.scrollTop = element.scrollHeight }")
+        await expect(card).not_to_contain_text("more lines below")
+        await shown.evaluate("element => { element.scrollTop = 0 }")
+        await card.get_by_role("button", name="Show all of it").click()
+        await expect(card).not_to_contain_text("more lines below")
+        assert await shown.evaluate("element => element.scrollHeight <= element.clientHeight + 1")
+        await press(card, "Approve")
+        await answered(page)
+
+
+async def test_the_fields_of_a_decision_have_the_focus_and_escape_gives_it_back(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(CALL, "Done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        for button, field in (("Edit arguments", "Arguments"), ("Deny", "Reason")):
+            await card.get_by_role("button", name=button).click()
+            await expect(card.get_by_role("textbox", name=field)).to_be_focused()
+            await page.keyboard.press("Escape")
+            await expect(card.get_by_role("textbox")).to_have_count(0)
+            await expect(card.get_by_role("button", name=button)).to_be_focused()
+        await press(card, "Approve")
+        await answered(page)
+        await page.locator(".question").hover()
+        edit = page.get_by_role("button", name="Edit", exact=True)
+        await edit.click()
+        await expect(page.get_by_role("textbox", name="Edit")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(edit).to_be_focused()
 
 
 def call_of_researcher(*steps, **more):
@@ -200,13 +371,13 @@ async def test_a_hostile_argument_result_and_file_name_do_nothing(shared):
         card = page.get_by_role("region", name="Call of say")
         await expect(card.locator("pre")).to_contain_text("\\u202egnp.exe")
         await card.get_by_role("button", name="Edit arguments").click()
-        await card.get_by_role("button", name="Deny").click()
+        await press(card, "Deny")
         for button in await card.get_by_role("button").all():
             box = await button.bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= 390
         await card.get_by_role("button", name="As it was").click()
-        await card.get_by_role("button", name="Approve").click()
+        await press(card, "Approve")
         await answered(page)
         await card.get_by_role("button").first.click()
         await expect(card.locator(".result")).to_contain_text("\\u202egnp.exe")
@@ -227,5 +398,49 @@ async def test_a_call_that_runs_is_a_whole_card(shared):
         for state in ("asking", "waiting", "running", "done", "failed", "unknown"):
             await card.evaluate("(card, state) => { card.className = `card call ${state}` }", state)
             assert (await card.bounding_box())["width"] > 300, state
-        await card.get_by_role("button", name="Approve").click()
+        await press(card, "Approve")
         await answered(page)
+
+
+SCRIBE = """---
+name: scribe
+description: Writes.
+tools: [write]
+---
+
+You write.
+"""
+
+
+def call_of_scribe(*steps):
+    arguments = {"agent": "scribe", "instruction": scripted(*steps, question="", lasting=True)}
+    return {"name": "agent", "args": arguments}
+
+
+async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_it(tmp_path):
+    for path, content in {"tools/__init__.py": TOOLS, "agents/scribe/SKILL.md": SCRIBE}.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(content)
+    async with browser_with_server(tmp_path, test_words_per_second=50) as shared:
+        session = await shared.server.new_session(
+            "lorem",
+            agent_settings={"enabled_agents": ["scribe"]},
+            tool_settings={"tools": [], "execution_policy": "confirm_destructive"},
+        )
+        async with shared.page(f"/#/chat/{session}") as page:
+            long = call_of_scribe("Plan.", [{"text_message": {"length": 10_000}}])  # three minutes
+            asking = call_of_scribe("Plan.", writing("notes"), "Written.")
+            await send(page, scripted([{"tool_call": [long, asking, long]}], "All done."))
+            card = page.get_by_role("region", name="Call of write")
+            texts = page.get_by_role("region", name="Agent scribe").locator(".tree")
+            approve = card.get_by_role("button", name="Approve")
+            await approve.wait_for()
+            above, below = texts.first, texts.last
+            before = [len(await text.text_content()) for text in (above, below)]
+            await expect(approve).to_be_enabled()
+            await approve.click()
+            await expect(card).to_contain_text("Done")
+            after = [len(await text.text_content()) for text in (above, below)]
+            assert all(now > then for now, then in zip(after, before, strict=True))
+            await page.get_by_role("button", name="Stop").click()
+            await answered(page)

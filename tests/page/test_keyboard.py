@@ -74,6 +74,7 @@ async def test_a_call_is_approved_and_the_focus_returns_to_the_message(shared):
         await type_and_send(page, scripted(call, "Done."))
         await expect(page.locator(".card.asking")).to_be_visible()
         await go_to(page, "^Approve$", "Shift+Tab")
+        await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
         await page.keyboard.press("Enter")
         await answered(page)
         await expect(message).to_be_focused()

@@ -11,7 +11,7 @@ from playwright.async_api import async_playwright, expect
 from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.local_model import folder_with_model
 from tests.support.model_hub import CONTENT, NAME, running_hub
-from tests.support.page import LIMIT, answered, browser_with_server
+from tests.support.page import LIMIT, answered, browser_with_server, choose_model
 from tests.support.server import ROOT, running_server
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -41,12 +41,47 @@ async def test_what_a_model_with_tools_is_offered_begins_a_chat_with_these_tools
 
 async def test_what_a_model_without_tools_is_offered_uses_none(shared):
     async with shared.page() as page:
-        await page.get_by_role("combobox", name="Model").select_option("lorem-plain")
+        await choose_model(page, "lorem-plain")
         await expect(page.locator(".suggestions button")).to_have_count(3)
         await page.get_by_role("button", name="Explain what a context window is").click()
         await answered(page)
         _, session = await shared.server.get(f"/sessions/{page.url.rpartition('/')[2]}")
         assert session["tool_settings"] is None
+
+
+async def test_a_model_is_found_by_what_it_can_and_chosen_with_the_keyboard(shared):
+    async with shared.page() as page:
+        model = page.get_by_role("button", name="Model: lorem", exact=True)
+        await model.click()
+        search = page.get_by_role("combobox", name="Search: Model")
+        await expect(search).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(model).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.type("tools vision small")
+        await expect(page.get_by_role("option")).to_have_count(1)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("button", name="Model: lorem-small")).to_be_focused()
+        await page.get_by_role("button", name="Model: lorem-small").click()
+        await page.keyboard.type("no such model")
+        await expect(page.get_by_role("option")).to_have_count(0)
+        await expect(page.get_by_text("Nothing found.")).to_be_visible()
+
+
+async def test_a_model_that_is_gone_says_so(shared):
+    session = await shared.server.new_session("lorem")
+    async with shared.context() as context:
+        await context.route("**/api/v1/models", without_lorem)
+        page = await context.new_page()
+        await page.goto(f"{shared.server.url}/#/chat/{session}")
+        await expect(page.get_by_role("button", name="Model: lorem, not here")).to_be_visible()
+
+
+async def without_lorem(route):
+    response = await route.fetch()
+    body = await response.json()
+    models = [each for each in body["models"] if each["name"] != "lorem"]
+    await route.fulfill(response=response, json={**body, "models": models})
 
 
 async def test_a_suggestion_whose_tools_are_not_there_is_not_made(tmp_path):

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import anyio
 import pytest
 
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.tools.base import ToolContext
 from mochi_server.tools.mcp.servers.server import PATIENCE_SECONDS
-from tests.support.mcp import SECONDS, Wire, tool, write_config
+from tests.support.mcp import Wire, tool, write_config
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("ollama_url")
 
@@ -30,11 +30,12 @@ async def test_a_prompt_is_created_read_replaced_listed_and_deleted(api, mochi):
     assert (await api.get("/system-prompts/a.md")).json() == updated.json()
     listed = (await api.get("/system-prompts")).json()
     assert listed == {
-        "prompts": [{"filename": "a.md", "preview": "Be kind, and brief.", "word_count": 4}]
+        "prompts": [{"filename": "a.md", "preview": "Be kind, and brief.", "word_count": 4}],
+        "problems": [],
     }
     deleted = await api.delete("/system-prompts/a.md")
     assert (deleted.status_code, deleted.content) == (204, b"")
-    assert (await api.get("/system-prompts")).json() == {"prompts": []}
+    assert (await api.get("/system-prompts")).json() == {"prompts": [], "problems": []}
 
 
 async def test_an_existing_prompt_is_not_created_again(api, mochi):
@@ -127,14 +128,12 @@ TEXT = "You are a guide to {city}.\u200b"
 
 
 async def listed(api: Any, count: int) -> list[dict[str, Any]]:
-    with anyio.fail_after(SECONDS):
-        while True:
-            prompts: list[dict[str, Any]] = (await api.get("/system-prompts?source=mcp")).json()[
-                "prompts"
-            ]
-            if len(prompts) == count:
-                return prompts
-            await anyio.sleep(0.02)
+    answer = await until(
+        lambda: api.get("/system-prompts?source=mcp"),
+        lambda answer: len(answer.json()["prompts"]) == count,
+    )
+    prompts: list[dict[str, Any]] = answer.json()["prompts"]
+    return prompts
 
 
 def with_arguments(name: str, **arguments: Any) -> str:
@@ -158,7 +157,7 @@ async def test_a_prompt_of_a_server_is_listed_filled_in_and_used_by_a_session(
             {"name": "style", "description": "", "required": False},
         ],
     }
-    assert (await api.get("/system-prompts")).json() == {"prompts": []}
+    assert (await api.get("/system-prompts")).json() == {"prompts": [], "problems": []}
 
     filled = await api.get(with_arguments("travel__guide", city="Lyon"))
     assert filled.status_code == 200
@@ -226,9 +225,7 @@ async def test_the_list_waits_for_no_server_and_is_known_after_a_restart(
     await api.get("/system-prompts?source=mcp")
     assert time.monotonic() - began < PATIENCE_SECONDS / 2
     assert [each["name"] for each in await listed(api, 1)] == ["good__guide"]
-    with anyio.fail_after(SECONDS):  # its tools are there all the same
-        while "hangs__read" not in (await api.get("/tools")).json()["tools"]:  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+    await until(lambda: api.get("/tools"), lambda answer: "hangs__read" in answer.json()["tools"])
 
     good.plan(tools=[tool("read")], prompts=[GUIDE, {"name": "new"}], calls={"read": CHANGED})
     read = (await get_runtime().tools.inventory()).tools["good__read"]

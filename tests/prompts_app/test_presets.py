@@ -13,6 +13,10 @@ BRIEF = {
     "tools": ["add"],
     "agents": ["coder"],
     "policy": "confirm_destructive",
+    "think": "high",
+    "text_calls": "ask",
+    "compaction": False,
+    "tool_mode": "prompted",
     "system_prompt": "Be brief: one sentence.\n\n---\n# Ünïcode 😀",
 }
 
@@ -78,6 +82,8 @@ async def test_files_that_cannot_be_used_are_listed_with_their_problem(api, moch
         "nothing": ("---\ntools: []\n---\n", "nothing.md:1: model is missing"),
         "option": ("---\nmodel: x\noptions: {top_p: 2}\n---\n", "option.md:3: options.top_p: "),
         "policy": ("---\nmodel: x\npolicy: yes\n---\n", "policy.md:3: policy: "),
+        "think": ("---\nmodel: x\nthink: hard\n---\n", "think.md:3: think"),
+        "thinks": ("---\nmodel: x\nthink: [high]\n---\n", "thinks.md:3: think must be a text"),
     }
     for name, (text, _) in files.items():
         (folder / f"{name}.md").write_text(text)

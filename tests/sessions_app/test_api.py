@@ -232,6 +232,7 @@ async def test_policies_of_single_tools_are_set_and_taken_away(api):
         ({"tool_policies": {"add": None}}, "tool_settings.tool_policies.add"),
         ({"confirmation_timeout": False}, "tool_settings.confirmation_timeout"),
         ({"confirmation_timeout": "1"}, "tool_settings.confirmation_timeout"),
+        ({"tool_mode": "guess"}, "tool_settings.tool_mode"),
         ({"confirmation_timeout": -1}, "tool_settings.confirmation_timeout"),
         ({"tool_policies": ["add"]}, "tool_settings.tool_policies"),
         (

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from mochi_project.runtime import get_runtime
 from mochi_server.core.aio import in_thread
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
-from sessions_app.schemas import SessionLine, SessionList
+from sessions_app.answers import SessionLine, SessionList
 
 
 @pytest.fixture

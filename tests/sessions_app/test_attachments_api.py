@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 
+import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 
 from mochi_project.runtime import get_runtime
 from mochi_server.backends import default_providers
+from mochi_server.errors import SpaceUsedUp
 from tests.support.images import PDF, png
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -71,13 +74,109 @@ async def test_files_are_uploaded_kept_once_and_listed(api):
     assert (paper["media_type"], paper["name"]) == ("application/pdf", "paper.pdf")
     assert (await api.post(url, data)).json() == paper
     listed = (await api.get(url)).json()["attachments"]
-    assert sorted((each["media_type"], each["size"]) for each in listed) == [
-        ("application/pdf", len(PDF)),
-        ("image/png", len(large)),
+    assert sorted((each["media_type"], each["size"], each["name"]) for each in listed) == [
+        ("application/pdf", len(PDF), "paper.pdf"),
+        ("image/png", len(large), "cat.png"),
     ]
     response = await api.get(f"{url}/{paper['attachment_id']}")
     assert b"".join([part async for part in response]) == PDF
     assert response["Content-Disposition"].startswith("attachment;")
+
+
+def line(text: str) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+LONG = "word " * 4_000
+CALL = json.dumps({"a": LONG})
+NEW: dict[str, tuple[str, object, int]] = {
+    "an upload": ("/api/v1/sessions/{full}/attachments", {"data": encoded(LONG.encode())}, 201),
+    "a session": ("/api/v1/sessions", {"model": "qwen3:14b", "system_prompt": LONG[:9_999]}, 201),
+    "a message": ("/api/v1/chat/{full}", {"message": LONG}, 200),
+    "a file of a message": (
+        "/api/v1/chat/{full}",
+        {"message": "Hi", "attachments": [{"data": encoded(LONG.encode())}]},
+        200,
+    ),
+    "an import": ("/api/v1/sessions/import", line(LONG), 200),
+    "a session file": (
+        "/api/v1/sessions/import",
+        {
+            "metadata": {"session_id": "one", "model": "m"},
+            "messages": [{"role": "user", "content": LONG}],
+        },
+        200,
+    ),
+    "a fork": ("/api/v1/sessions/{full}/fork", {}, 201),
+    "a conversation": (
+        "/v1/conversations", {"items": [{"role": "user", "content": LONG}]}, 200
+    ),
+    "items": (
+        "/v1/conversations/conv_{full}/items",
+        {"items": [{"role": "user", "content": LONG}]},
+        200,
+    ),
+    "items of calls": (
+        "/v1/conversations/conv_{full}/items",
+        {"items": [
+            {"type": "function_call", "call_id": "a", "name": "f", "arguments": CALL},
+            {"type": "function_call_output", "call_id": "a", "output": "done"},
+        ]},
+        200,
+    ),
+}  # fmt: skip
+
+
+async def post_json(api, path, body):
+    return await api.client.post(path, json.dumps(body), content_type="application/json")
+
+
+@pytest.mark.parametrize("new", NEW.values(), ids=NEW)
+@pytest.mark.usefixtures("mochi")
+async def test_one_owner_fills_the_disk_no_more_than_the_limit_says(api, settings, ollama, new):
+    path, body, status = new
+    settings.MOCHI = settings.MOCHI.model_copy(update={"max_owner_mb": 0.064})
+    settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
+    full, other = [await api.new_session() for _ in range(2)]
+    for session_id, text in ((full, LONG), (other, "x" * 20_000)):
+        file = {"data": encoded(text.encode())}
+        upload = await api.post(f"/sessions/{session_id}/attachments", file)
+        assert upload.status_code == 201
+        if session_id == full:  # a fork has a copy of it
+            message = {"message": "Read", "attachments": [upload.json()]}
+            ollama.reply(["Read."])
+            assert (await api.post(f"/chat/{full}", message)).status_code == 200
+    sessions = (await api.get("/sessions")).json()
+    messages = (await api.get(f"/sessions/{full}")).json()["messages"]
+    refused = await post_json(api, path.format(full=full), body)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (413, "SPACE_USED_UP"), error
+    assert "MOCHI_MAX_OWNER_MB" in error["message"]
+    assert (await api.get("/sessions")).json() == sessions
+    assert (await api.get(f"/sessions/{full}")).json()["messages"] == messages
+    assert (await api.delete(f"/sessions/{other}")).status_code == 204
+    ollama.reply(["Hello."])
+    answer = await post_json(api, path.format(full=full), body)
+    assert answer.status_code == status, answer.content
+
+
+async def test_small_files_take_what_they_take_on_a_disk(api, mochi, settings):
+    settings.MOCHI = mochi.model_copy(update={"max_owner_mb": 0.05})
+    settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
+    session_id = await api.new_session(model="test/lorem")
+    store = get_runtime().attachments
+    for number in range(5):
+        await store.put(session_id, b"%d" % number, "text/plain", "a.txt")
+    with pytest.raises(SpaceUsedUp):
+        await store.put(session_id, bytes(8_000), "text/plain", "b.txt")
+
+
+async def test_short_sessions_take_what_they_take_on_a_disk(api, mochi, settings):
+    settings.MOCHI = mochi.model_copy(update={"max_owner_mb": 0.03})
+    settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
+    body = {"model": "test/lorem"}
+    found = [(await api.post("/sessions", body)).status_code for _ in range(8)]
+    assert found == [201] * 7 + [413]
 
 
 async def test_metadata_of_images_are_removed_once_if_the_settings_say_so(api, mochi, settings):
@@ -95,7 +194,7 @@ async def test_metadata_of_images_are_removed_once_if_the_settings_say_so(api, m
 
 
 async def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(api, mochi, settings):
-    settings.MOCHI = mochi.model_copy(update={"max_attachment_mb": 0.001})
+    settings.MOCHI = mochi.model_copy(update={"max_body_mb": 0.001})
     session_id = await api.new_session()
     url = f"/sessions/{session_id}/attachments"
     for body, status, code in (

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from mochi_project.runtime import get_runtime
+from mochi_server.workspace import session_folders
 
 pytestmark = pytest.mark.usefixtures("with_workspaces")
 
@@ -61,6 +62,39 @@ async def test_a_file_is_uploaded_listed_downloaded_and_deleted(api):
     assert error_of(await api.delete(f"{files}/src")) == (403, "FILE_REFUSED")
     assert (await api.delete(f"{files}/src?recursive=true")).status_code == 204
     assert error_of(await api.get(f"{files}/src/main.py")) == (404, "FILE_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit_mb"),
+    [({"FOLDER_MB": 0.1}, 20_000), ({"FOLDER_FILES": 1}, 20_000), ({}, 0.1)],
+    ids=["size of one", "files of one", "size of all together"],
+)
+async def test_clients_fill_workspaces_no_more_than_they_may(
+    api, settings, monkeypatch, limits, limit_mb
+):
+    for name, value in limits.items():
+        monkeypatch.setattr(session_folders, name, value)
+    settings.MOCHI = settings.MOCHI.model_copy(update={"max_workspaces_mb": limit_mb})
+    first, second = await api.new_session(), await api.new_session()
+    assert (await put(api, first, "a", bytes(60_000))).status_code == 201
+    full = second if not limits else first
+    refused = await put(api, full, "b", bytes(60_000))
+    assert error_of(refused) == (413, "SPACE_USED_UP")
+    assert "There is no room for this" in refused.json()["error"]["message"]
+    assert not (await api.get(f"/sessions/{full}/files?path=b")).json().get("files")
+    assert (await api.delete(f"/sessions/{first}/files/a")).status_code == 204
+    assert (await put(api, full, "b", bytes(60_000))).status_code == 201
+    if not limits:
+        assert error_of(await put(api, first, "a", bytes(60_000))) == (413, "SPACE_USED_UP")
+        assert (await api.delete(f"/sessions/{second}")).status_code == 204
+        assert (await put(api, first, "a", bytes(60_000))).status_code == 201
+
+
+async def test_empty_files_and_their_folders_take_what_they_take_on_a_disk(api, settings):
+    settings.MOCHI = settings.MOCHI.model_copy(update={"max_workspaces_mb": 0.1})
+    session_id = await api.new_session()
+    answers = [await put(api, session_id, f"{n}/b/c", b"") for n in range(20)]
+    assert (answers[0].status_code, error_of(answers[-1])) == (201, (413, "SPACE_USED_UP"))
 
 
 async def test_what_a_model_wrote_is_no_page_of_this_server(api):
@@ -212,7 +246,7 @@ async def test_unused_folders_are_deleted_after_a_time(api, mochi, settings):
 
 
 async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, ollama_url):
-    limits = {"client_stall_seconds": 0.5, "workspace_enabled": True}
+    limits = {"heartbeat_seconds": 0.125, "workspace_enabled": True}
     async with server_of(ollama=ollama_url, **limits) as server:
         session_id = await server.new_session()
         folder = tmp_path / "workspaces" / session_id

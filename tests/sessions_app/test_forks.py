@@ -111,8 +111,8 @@ async def test_attachments_belong_to_both(api):
     await api.delete(f"/sessions/{session_id}")
     response = await api.get(f"/sessions/{fork_id}/attachments/{kept.attachment_id}")
     assert b"".join([part async for part in response]) == b"kept"
-    places = [path.name for path in runtime.settings.attachments_path.rglob("*") if path.is_file()]
-    assert places == [kept.attachment_id]
+    places = {path.stem for path in runtime.settings.attachments_path.rglob("*") if path.is_file()}
+    assert places == {kept.attachment_id}
     await api.delete(f"/sessions/{fork_id}")
     assert not list(runtime.settings.attachments_path.iterdir())
 

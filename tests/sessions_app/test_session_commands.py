@@ -230,13 +230,30 @@ def test_all_are_exported_into_a_folder(three, tmp_path, name, suffix):
     out, err, code = run(
         "sessions", "export", "--all", "--output", str(target), "--format", name, "--json"
     )
+    began = {
+        each: json.loads((three / f"{each}.json").read_text())["metadata"]["created_at"][:10]
+        for each in ("said", "empty", "away")
+    }
     assert {path.name for path in target.iterdir()} == {
-        f"{each}.{suffix}" for each in ("said", "empty", "away")
+        f"{began['said']} Gr\u00f6\u00dfe.{suffix}",
+        f"{began['empty']}.{suffix}",
+        f"{began['away']} {'x' * 50}.{suffix}",
     }
     report = json.loads(out)
     assert {each["file"] for each in report["exported"]} == {str(p) for p in target.iterdir()}
     assert [each["session_id"] for each in report["problems"]] == ["torn"]
     assert (err, code) == ("", 1)
+
+
+async def test_exports_of_the_same_name_have_their_ids_and_no_name_leaves_the_folder(
+    folder, tmp_path
+):
+    for number, title in enumerate(("Sums", "sums", "../a\\b:c\u202e", "..", "\u6f22" * 200)):
+        await make(folder, f"s{number}", title=title)
+    await in_thread(run, "sessions", "export", "--all", "--output", str(tmp_path / "out"))
+    assert {path.stem[11:] for path in (tmp_path / "out").iterdir()} == {
+        "Sums s0", "sums s1", ".. a b c", "", "\u6f22" * 50
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["", "sub", "said.json"])
@@ -303,13 +320,13 @@ def test_an_import_under_another_id_is_told_as_json(three):
 
 
 def test_what_is_too_large_is_not_imported_and_not_read_to_its_end(mochi, tmp_path):
-    mochi.max_import_mb = OLD.stat().st_size / 1e6
+    mochi.max_body_mb = OLD.stat().st_size / 1e7
     larger = tmp_path / "larger.json"
     larger.write_bytes(OLD.read_bytes() + b"\n")
     out, err, code = run("sessions", "import", "/dev/zero", str(larger), str(OLD))
     assert [line.split()[0] for line in out.splitlines()[:2]] == ["FILE", str(OLD)]
     assert "problem" not in out
-    words = "it is larger than 0.003449 MB; MOCHI_MAX_IMPORT_MB allows more"
+    words = "it is larger than 0.003449 MB; MOCHI_MAX_BODY_MB allows more"
     assert err.splitlines() == [f"problem: {name}: {words}" for name in ("/dev/zero", larger)]
     assert code == 1
 
@@ -396,6 +413,18 @@ def test_what_everything_named_is_true_of_is_deleted(three, options, gone):
     assert {*report["deleted"]} == {line["session_id"] for line in report["found"]} == gone
     assert report["kept"] == []
     assert left(three) == {"said", "empty", "away"} - gone
+
+
+def test_what_was_imported_lately_is_not_old(three, tmp_path):
+    message = {"role": "user", "content": "Hi", "timestamp": "2020-01-01T00:00:00Z"}
+    (tmp_path / "old.json").write_text(json.dumps([message]))
+    imported = json.loads(run("sessions", "import", str(tmp_path / "old.json"), "--json")[0])
+    options = ("--older-than", "45d", "--delete", "--yes", "--json")
+    report = json.loads(run("prune_sessions", *options)[0])
+    assert (report["deleted"], report["kept"]) == (["away"], [])
+    report = json.loads(run("prune_sessions", "--older-than", "0m", "--json")[0])
+    found = {line["session_id"] for line in report["found"]}
+    assert imported["imported"][0]["session_id"] in found
 
 
 async def test_a_session_whose_turn_runs_is_kept(three):

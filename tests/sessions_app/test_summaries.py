@@ -17,6 +17,7 @@ from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import ConversationSummary, SessionManager
 from tests.support.server import environment, run_command, running_server
 from tests.support.summaries import HELLO
+from tests.support.waiting import until
 
 WRITTEN = {"summary": "They greeted each other.", "topics": ["greeting"]}
 NONE = {"summary": None, "topics": None, "model_used": None}
@@ -141,11 +142,8 @@ async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_
         await server.process.wait()
     ollama.reply([json.dumps(WRITTEN)])
     async with server_of(ollama=ollama, **settings) as server:
-        with anyio.fail_after(60):
-            while (  # noqa: ASYNC110 - of another process
-                shown := (await server.get(f"/sessions/{session_id}/summary"))[1]
-            ) == NONE:
-                await anyio.sleep(0.02)
+        path = f"/sessions/{session_id}/summary"
+        _, shown = await until(lambda: server.get(path), lambda answer: answer[1] != NONE)
     assert shown == {**WRITTEN, "model_used": "qwen3:14b"}
 
 

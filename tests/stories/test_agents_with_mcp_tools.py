@@ -20,6 +20,7 @@ from tests.support.mcp_clients import Person, client_of, text_of
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tools import function, write_tools
 from tests.support.turns import Bench, bench, read_all, read_until
+from tests.support.waiting import until
 
 ENDED = "its process ended with exit code 3 (no, I am not)"
 READ = tool("read", annotations={"readOnlyHint": True})
@@ -66,10 +67,9 @@ def offered(request: dict[str, Any]) -> list[str]:
 
 async def agent_that(engine: Bench, fits: Callable[[AgentDefinition], bool]) -> AgentDefinition:
     """Wait until the clerk is like that: servers say later what tools they have."""
-    with anyio.fail_after(SECONDS):
-        while not fits(found := (await engine.runtime.agents.agents())["clerk"]):  # noqa: ASYNC110 - nothing announces it
-            await anyio.sleep(0.01)
-    return found
+    agents = await until(engine.runtime.agents.agents, lambda agents: fits(agents["clerk"]))
+    clerk: AgentDefinition = agents["clerk"]
+    return clerk
 
 
 async def test_an_agent_has_the_tools_that_it_names_beside_its_own(

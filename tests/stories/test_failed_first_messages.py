@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.support.raw import RawClient, dropped
 from tests.support.tools import function, write_tools
+from tests.support.waiting import until
 
 MODEL = "qwen3:14b"
 ASK = {"message": "Hello", "model": MODEL}
@@ -67,12 +67,9 @@ while not Path({place!r}).exists():
 
 async def sessions_of(server, *, number):
     """Wait until there are so many."""
-    with anyio.fail_after(30):
-        while True:
-            _, found = await server.get("/sessions")
-            if len(found["sessions"]) == number:
-                return
-            await anyio.sleep(0.02)
+    await until(
+        lambda: server.get("/sessions"), lambda answer: len(answer[1]["sessions"]) == number
+    )
 
 
 async def test_a_client_that_leaves_before_its_turn_begins_leaves_no_empty_session(

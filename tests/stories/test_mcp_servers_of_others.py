@@ -21,10 +21,12 @@ from mochi_server.errors import McpResourceNotFound
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolFailed
+from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.fake_ollama import FakeOllama
 from tests.support.mcp import call as call_tool
-from tests.support.mcp import mcp_source, until, write_config
+from tests.support.mcp import mcp_source, write_config
 from tests.support.turns import Bench, bench, read_all, read_until
+from tests.support.waiting import until
 
 SERVERS = Path(__file__).parents[1] / "mcp_servers"
 HAS_NODE = bool(shutil.which("node") and shutil.which("npm"))
@@ -205,6 +207,29 @@ async def test_prompts_and_resources_of_a_server_are_used(
     assert "base64 blob" in sent
     with pytest.raises(McpResourceNotFound):
         await runtime.mcp_resources.read("all", "demo://nothing", session_id=chosen)
+
+
+@node
+@needs_chromium
+async def test_a_browser_takes_a_picture_without_the_argument_that_has_a_default(
+    tmp_path: Path, engine: Bench, ollama: FakeOllama, programs: Path
+) -> None:
+    arguments = ["--headless", "--no-sandbox", "--executable-path", str(CHROMIUM)]
+    arguments += ["--output-dir", str(tmp_path / "pictures"), "--isolated"]
+    entry = {"command": str(programs / "playwright-mcp"), "args": arguments}
+    write_config(tmp_path / "data", browser=entry)
+    name = "browser__browser_take_screenshot"
+    await known(engine, name)
+    [tool] = [
+        each
+        for each in (await engine.runtime.tools.inventory()).tools.values()
+        if each.name == name
+    ]
+    assert "scale" not in tool.parameters.get("required", [])
+    chosen = await session(engine, name)
+    ollama.reply(tool_calls=[call(name)])
+    ollama.reply(["Done."])
+    assert "[image: image/png, " in results(await engine.turn(chosen))[name]
 
 
 @node

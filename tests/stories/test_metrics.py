@@ -20,8 +20,9 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.metrics import Scrape, scrape
 from tests.support.server import Server, running_server
 from tests.support.sockets import socket
-from tests.support.tool_folders import is_gone, until
+from tests.support.tool_folders import is_gone
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 TOOLS = '''
 __all__ = ["greet", "fail"]
@@ -47,11 +48,8 @@ async def say(server: Server, session: str, message: str = "Hi") -> list[str]:
 
 async def becomes(server: Server, wanted: Callable[[Scrape], bool], seconds: float = 60) -> Scrape:
     """Scrape until it is as wanted."""
-    with anyio.fail_after(seconds):
-        while True:
-            if wanted(found := await scrape(server)):
-                return found
-            await anyio.sleep(0.05)
+    found: Scrape = await until(lambda: scrape(server), wanted, seconds=seconds)
+    return found
 
 
 async def test_there_are_no_metrics_unless_they_are_switched_on(tmp_path: Path):
@@ -209,6 +207,7 @@ async def test_processes_of_containers_that_share_a_folder_have_the_same_ids(
                     assert now("mochi_runs_ended_total", state="done") == runs
             (folder / "mochi-1-0a.lock").mkdir()  # not by a server
             (folder / "theirs.lock").touch()
+            (folder / "counter_mochi-1-0b.db").touch()  # of a process that begins to write
             two.process.kill()
             await two.process.wait()
             now = await becomes(one, lambda now: now("mochi_processes") == 1)
@@ -218,7 +217,7 @@ async def test_processes_of_containers_that_share_a_folder_have_the_same_ids(
 
 
 async def workers_of(server: Server) -> set[int]:
-    done = await anyio.run_process(["pgrep", "-P", str(server.pid), "-f", "spawn_main"])
+    done = await anyio.run_process(["pgrep", "-P", str(server.pid)])
     return {int(line) for line in done.stdout.split()}
 
 

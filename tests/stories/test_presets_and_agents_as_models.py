@@ -14,6 +14,7 @@ from mochi_server.errors import (
     ModelNotFound,
     PresetInvalid,
     PresetNotFound,
+    ThinkingNotSupported,
     ToolNotFound,
     ToolsNotSupported,
 )
@@ -43,7 +44,7 @@ async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     write_tools(tmp_path / "tools", init=init)
     write_agent(tmp_path / "agents" / "coder", "description: Writes code.", "agents: [helper]")
     write_skill(tmp_path / "agents" / "helper")
-    async with bench(tmp_path, ollama, max_agent_rounds=2) as found:
+    async with bench(tmp_path, ollama, max_tool_rounds=2) as found:
         write_preset(found, "brief", BRIEF)
         yield found
 
@@ -86,6 +87,21 @@ async def test_a_session_has_what_its_preset_has(engine: Bench, ollama: FakeOlla
     status = await engine.runtime.status.of(session)
     assert (status["provider_model"], status["active_tools"]) == (MODEL, ["add"])
     assert status["execution_policy"] == "never_confirm"
+
+
+async def test_a_preset_says_whether_its_model_thinks(engine: Bench, ollama: FakeOllama) -> None:
+    for written, sent in (("true", True), ("high", "high"), ("false", False), ("~", False)):
+        write_preset(engine, "thinker", f"---\nmodel: qwen3:14b\nthink: {written}\n---\n")
+        session = await engine.session("preset/thinker")
+        await engine.turn(session)
+        assert ollama.chats[-1]["think"] == sent
+        await engine.turn(session, think="low")  # what the message says wins
+        assert ollama.chats[-1]["think"] == "low"
+        await engine.turn(session, think=False)
+        assert ollama.chats[-1]["think"] is False
+    write_preset(engine, "thinker", "---\nmodel: gemma3:4b\nthink: true\n---\n")
+    with pytest.raises(ThinkingNotSupported):
+        await engine.turn(session)
 
 
 async def test_a_session_follows_its_preset(engine: Bench, ollama: FakeOllama) -> None:
@@ -210,9 +226,9 @@ async def test_a_run_that_waits_is_taken_up_with_its_preset(
         [waiting] = await engine.chat.confirmations(session)
         turn = await engine.chat.reopen_turn(str(waiting["run_id"]))
         assert turn is not None
-        log = engine.chat.start(turn)
+        reader = engine.chat.start(turn).reader()  # else it may wait without a process again
         await engine.chat.confirm(session, str(waiting["confirmation_id"]), approved=True)
-        await read_until(log.reader(), "message_complete")
+        await read_until(reader, "message_complete")
         assert (prompts(ollama.chats[-1]), tools_of(ollama.chats[-1])) == (["Be brief."], ["add"])
         await engine.ended()
 

@@ -3,83 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field
 
-from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.config import load_settings
-from mochi_server.protocol.messages import ToolCall
-from mochi_server.providers.base import ModelRequest
+from mochi_server.errors import JSONObject
+from mochi_server.protocol.events import MessageComplete
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.runtime import Runtime
-from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.folder.source import DirectorySource
-from mochi_server.tools.process.loader import ProcessLoader
-from tests.support.confirmations import asking_in_memory
 from tests.support.local_model import MODEL, folder_with_model
-from tests.support.runs import NoModels, run_in_memory
 from tests.support.turns import read_all
 
-TOOLS = '''
-__all__ = ["add"]
 
-
-def add(a: int, b: int) -> str:
-    """Add two numbers."""
-    return str(a + b)
-'''
-
-
-class Numbers(BaseModel):
-    a: int = Field(ge=-1000, le=1000)
-    b: int = Field(ge=-1000, le=1000)
-
-
-class AddCall(BaseModel):
-    """What the grammar allows: a call of the one tool."""
-
-    name: Literal["add"]
-    arguments: Numbers
-
-
-async def test_a_call_that_the_real_model_wrote_under_a_grammar_runs(tmp_path: Path) -> None:
-    """Which numbers it chose is its own matter; the result is theirs."""
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
-    provider = LocalProvider("local", models_path=folder_with_model(tmp_path), idle_seconds=300)
-    loader = ProcessLoader()
-    source = DirectorySource(tmp_path / "tools", loader=loader, stamp=None, default_timeout=20)
+async def test_a_call_that_is_demanded_of_the_real_model_has_the_form_of_one(
+    tmp_path: Path,
+) -> None:
+    """Its template knows no tools; which numbers it chooses is its own matter."""
+    number = {"type": "integer", "minimum": -1000, "maximum": 1000}
+    schema = {
+        "type": "object",
+        "properties": {"a": number, "b": number},
+        "required": ["a", "b"],
+    }
+    function = {"name": "add", "description": "Add two numbers.", "parameters": schema}
+    add: JSONObject = {"type": "function", "function": function}
+    other: JSONObject = {"type": "function", "function": {**function, "name": "subtract"}}
+    models = folder_with_model(tmp_path)
+    settings = load_settings(data_dir=tmp_path, models_dir=models, summarization_enabled=False)
+    runtime = Runtime(settings)
     try:
         with anyio.fail_after(50):
-            request = ModelRequest(
-                model=MODEL,
-                messages=[{"role": "user", "content": "Call add with a=2 and b=3, as JSON."}],
-            )
-            written = await provider.structured(request, AddCall)
-            calls = ToolCalls(
-                of_run=run_in_memory(),
-                session_id="a1b2c3d4e5",
-                model=MODEL,
-                execution=ToolExecutionService(),
-                confirmations=asking_in_memory(),
-                sampler=NoModels(),
-                tools={tool.name: tool for tool in await source.tools()},
-                settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
-            )
-            call = ToolCall(id="call_1", name=written.name, arguments=dict(written.arguments))
-            results: Results = [None]
-            told = [event async for events in calls.run([call], results) for event in events]
+            for tools in ([add], [add, other]):
+                session = await runtime.sessions.create(f"local/{MODEL}")
+                turn = await runtime.chat.open_turn(
+                    session.session_id,
+                    TurnRequest(message="What is 2 and 3?", client_tools=tools, must_call=True),
+                )
+                *_, complete, _ = await read_all(runtime.chat.start(turn))
+                assert isinstance(complete, MessageComplete)
+                [call] = complete.client_calls
+                assert call["name"] in ("add", "subtract")
+                assert {type(value) for value in call["arguments"].values()} == {int}
     finally:
-        await source.aclose()
-        await loader.aclose()
-        await provider.aclose()
-    assert [event.type for event in told] == ["tool_call", "tool_result"]
-    assert results[0] is not None
-    assert results[0].content == str(written.arguments.a + written.arguments.b)
+        await runtime.aclose()
 
 
 QUESTIONS = (
@@ -108,7 +76,9 @@ async def test_after_ten_turns_a_summary_with_topics_arrives_by_itself(tmp_path:
         session = await runtime.sessions.create(MODEL)
         with anyio.fail_after(150):
             for question in QUESTIONS:
-                turn = await runtime.chat.open_turn(session.session_id, message=question)
+                turn = await runtime.chat.open_turn(
+                    session.session_id, TurnRequest(message=question)
+                )
                 await read_all(runtime.chat.start(turn))
             messages = (await runtime.sessions.get(session.session_id)).messages
             line = await arrived(runtime, messages[-1].message_id)

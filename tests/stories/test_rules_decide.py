@@ -9,10 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import pytest
 
-from mochi_server.chat.confirmations import files
 from mochi_server.chat.confirmations.confirmation import ConfirmationRecord
 from mochi_server.chat.policies.commands import Fit
 from mochi_server.chat.policies.comparer import Comparer
@@ -24,10 +22,12 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolSettings
+from mochi_server.state.statements import Statements
 from tests.support.disk import full_disk
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
 from tests.support.turns import Bench, bench, kinds, read_all
+from tests.support.waiting import until
 
 TOOLS = '''
 def write(path: str, text: str = "x") -> str:
@@ -69,9 +69,7 @@ def results(events: list[Event]) -> list[Any]:
 
 
 async def asked(engine: Bench, session: str) -> str:
-    with anyio.fail_after(30):
-        while not (found := await engine.chat.confirmations(session)):  # noqa: ASYNC110 - as clients
-            await anyio.sleep(0.01)
+    found = await until(lambda: engine.chat.confirmations(session))
     return str(found[0]["confirmation_id"])
 
 
@@ -91,7 +89,7 @@ async def test_a_rule_allows_a_call_and_the_history_has_its_use(
     (record,) = await recorded(engine)
     assert record.decision.approved
     assert (record.decision.decided_by, record.decision.rule_id) == ("policy", "mine")
-    assert record.ran == {"path": "notes/a"}
+    assert record.ran == {"path": "notes/a", "text": "x"}
     assert record.confirmation.arguments == {"path": "notes/a", "text": "x"}
 
 
@@ -206,6 +204,51 @@ async def test_an_approval_that_is_remembered_allows_the_next_calls(
     await read_all(log)
 
 
+@pytest.mark.parametrize(("choice", "next_call"), [(0, None), (1, "notes/b"), (2, "other/c")])
+async def test_what_is_suggested_with_a_question_is_remembered_and_no_more(
+    engine: Bench, ollama: FakeOllama, choice: int, next_call: str | None
+) -> None:
+    order(ollama, "notes/a", *([next_call] if next_call else []), "notes/a", "../x")
+    session = await session_of(engine)
+    log = await engine.start(session)
+    name = await asked(engine, session)
+    (waiting,) = await engine.chat.confirmations(session)
+    suggestions = waiting["suggestions"]
+    assert [(each["patterns"], each["allows"]) for each in suggestions] == [
+        ({"path": "notes/a", "text": "x"}, "this call again, with exactly the same arguments"),
+        ({"path": "notes/*"}, "path: any name in the folder notes; other arguments: anything"),
+        ({}, "every call of write, whatever its arguments are"),
+    ]
+    patterns = suggestions[choice]["patterns"]
+    await engine.runtime.inbox.decide(name, approved=True, remember="session", patterns=patterns)
+    if patterns:
+        name = await asked(engine, session)
+        (waiting,) = await engine.chat.confirmations(session)
+        assert waiting["arguments"]["path"] == "../x"
+        await engine.chat.confirm(session, name, approved=False)
+    events = await read_all(log)
+    (event, *_) = [each for each in events if each.type == REQUIRED]
+    assert event.payload()["suggestions"] == suggestions
+    refused = ["TOOL_EXECUTION_DENIED"] if patterns else ["wrote ../x"]
+    written = ["notes/a", *([next_call] if next_call else []), "notes/a"]
+    assert results(events) == [*(f"wrote {path}" for path in written), *refused]
+    assert all(not each.confirmation.suggestions for each in await recorded(engine))
+
+
+async def test_nothing_is_suggested_that_a_rule_asks_about_all_the_same(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    rules(engine, {"tool": "write", "action": "ask", "arguments": {"path": "notes/**"}})
+    order(ollama, "notes/a")
+    session = await session_of(engine)
+    log = await engine.start(session)
+    name = await asked(engine, session)
+    (waiting,) = await engine.chat.confirmations(session)
+    assert "suggestions" not in waiting
+    await engine.chat.confirm(session, name, approved=False)
+    await read_all(log)
+
+
 async def test_an_approval_that_is_remembered_for_the_tool_holds_in_all_sessions(
     engine: Bench, ollama: FakeOllama
 ) -> None:
@@ -284,7 +327,7 @@ async def test_a_decision_that_cannot_be_stored_leaves_no_rule(
     session = await session_of(engine)
     log = await engine.start(session)
     name = await asked(engine, session)
-    write, disk = files.replace_file, ExitStack()
+    write, disk = Statements.replace_row, ExitStack()
 
     def write_to_full_disk(*arguments: Any, **options: Any) -> Any:
         disk.enter_context(full_disk())
@@ -292,13 +335,35 @@ async def test_a_decision_that_cannot_be_stored_leaves_no_rule(
 
     remembers: tuple[Literal["tool", "session"], ...] = ("tool", "session")
     for remember in remembers:
-        monkeypatch.setattr(files, "replace_file", write_to_full_disk)
+        monkeypatch.setattr(Statements, "replace_row", write_to_full_disk)
         with disk, pytest.raises(ConfirmationUnavailable):
             await engine.runtime.inbox.decide(name, approved=True, remember=remember)
         monkeypatch.undo()
         assert not engine.settings.policies_path.exists()
     await engine.chat.confirm(session, name, approved=False)
     assert results(await read_all(log)) == ["TOOL_EXECUTION_DENIED"]
+
+
+async def test_what_is_suggested_and_remembered_is_not_compared_in_the_event_loop(
+    engine: Bench, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    compare = Comparer._text_fit
+
+    def noted(self: Comparer, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+        threads.append(threading.get_ident())
+        return compare(self, pattern, text, is_allowing=is_allowing)
+
+    monkeypatch.setattr(Comparer, "_text_fit", noted)
+    order(ollama, "notes/a")
+    session = await session_of(engine)
+    log = await engine.start(session)
+    name, suggesting = await asked(engine, session), len(threads)
+    patterns = {"path": "notes/*"}
+    await engine.runtime.inbox.decide(name, approved=True, remember="session", patterns=patterns)
+    assert results(await read_all(log)) == ["wrote notes/a"]
+    assert 0 < suggesting < len(threads)
+    assert threading.get_ident() not in threads
 
 
 async def test_texts_are_compared_with_each_pattern_once_and_not_in_the_event_loop(

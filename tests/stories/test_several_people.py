@@ -25,6 +25,7 @@ from tests.support.mcp_clients import ERAS
 from tests.support.server import Server, running_server
 from tests.support.sockets import ready_socket
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 TOOLS = '''
 def write(path: str) -> str:
@@ -102,13 +103,11 @@ def code_of(answer: tuple[int, Any]) -> tuple[int, str]:
 
 async def asked(people: People, who: str, session: str) -> str:
     """The id of the call that waits in a session."""
-    with anyio.fail_after(30):
-        while True:
-            path = f"/api/v1/chat/{session}/confirmations"
-            _, body = await people(who, "GET", path)
-            if body["confirmations"]:
-                return str(body["confirmations"][0]["confirmation_id"])
-            await anyio.sleep(0.05)
+    path = f"/api/v1/chat/{session}/confirmations"
+    _, body = await until(
+        lambda: people(who, "GET", path), lambda answer: answer[1]["confirmations"]
+    )
+    return str(body["confirmations"][0]["confirmation_id"])
 
 
 async def waiting_run(people: People, ollama: FakeOllama, who: str) -> tuple[str, str, str]:
@@ -279,11 +278,10 @@ async def test_without_the_right_to_tools_nobody_decides(
         403,
         "FORBIDDEN",
     )
-    status, history = await people("root", "GET", "/api/v1/confirmations/history")
-    with anyio.fail_after(30):
-        while not history["history"]:
-            await anyio.sleep(0.05)
-            status, history = await people("root", "GET", "/api/v1/confirmations/history")
+    path = "/api/v1/confirmations/history"
+    status, history = await until(
+        lambda: people("root", "GET", path), lambda answer: answer[1]["history"]
+    )
     assert (status, history["history"][0]["decision"]["decided_by"]) == (200, "alice")
     _, log = await people("root", "GET", "/api/v1/audit?limit=2")
     refused, entry = log["entries"]
@@ -622,6 +620,44 @@ async def test_changes_are_on_record_and_secrets_are_not(
     assert log["entries"][0]["request_id"] == "my-request"
     assert log["entries"][0]["address"] == "127.0.0.1"
     assert SECRET not in (tmp_path / "audit.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("trusted", "addresses"),
+    [("", ["127.0.0.1"]), ("127.0.0.1", ["10.1.2.3", "10.1.2.4", "127.0.0.1"])],
+)
+async def test_refused_tokens_are_on_record_but_do_not_fill_it(
+    tmp_path: Path, ollama: FakeOllama, trusted: str, addresses: list[str]
+) -> None:
+    """Only a proxy that is trusted says whose request it is."""
+    async with people_of(tmp_path, ollama, trusted_proxies=trusted) as people:
+        for address in ("10.1.2.3", "10.1.2.4", "10.1.2.3", None):
+            headers = {"Authorization": "Bearer guessed"}
+            headers |= {} if address is None else {"X-Forwarded-For": address}
+            for _ in range(3):
+                answer = await people("root", "GET", "/api/v1/sessions", headers=headers)
+                assert code_of(answer) == (401, "UNAUTHORIZED")
+        _, log = await people("root", "GET", "/api/v1/audit")
+    entries = log["entries"][::-1]
+    assert [each["address"] for each in entries] == addresses
+    told = {"route": "GET /api/v1/sessions", "token": "wrong", "requests": 1}
+    for each in entries:
+        found = (each["who"], each["action"], each["outcome"], each["target"])
+        assert found == ("nobody", "refuse token", "refused", told)
+
+
+async def test_it_is_on_record_which_arguments_a_person_has_changed(
+    people: People, ollama: FakeOllama
+) -> None:
+    _, _, confirmation = await waiting_run(people, ollama, "alice")
+    ollama.reply(["Done."])
+    path = f"/api/v1/confirmations/{confirmation}"
+    decision = {"approved": True, "arguments": {"path": f"{SECRET}.txt"}}
+    assert (await people("alice", "POST", path, decision))[0] == 200
+    _, log = await people("root", "GET", "/api/v1/audit?limit=1")
+    target = log["entries"][0]["target"]
+    assert target["changed_arguments"] == "path"
+    assert SECRET not in str(target)
 
 
 async def test_without_owners_all_see_all_sessions(tmp_path: Path, ollama: FakeOllama) -> None:

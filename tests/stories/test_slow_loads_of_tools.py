@@ -16,8 +16,8 @@ from mochi_server.tools.base import ToolLoader
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent
-from tests.support.tool_folders import until
 from tests.support.tools import function, noting, write_tools
+from tests.support.waiting import until
 
 WAIT = """
 import pathlib, time
@@ -135,9 +135,7 @@ async def test_agents_go_on_too(
         [problem] = discovery.problems()
         assert "still being loaded" in problem.reason
         (tmp_path / "go").touch()
-        with anyio.fail_after(30):
-            while list((await discovery.get("coder")).tools) != ["play"]:
-                pass
+        await until(lambda: discovery.get("coder"), lambda coder: list(coder.tools) == ["play"])
         assert discovery.problems() == []
     finally:
         await discovery.aclose()

@@ -15,6 +15,7 @@ from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
 from mochi_server.protocol.events import ToolResultReady
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from mochi_server.server.initialise import run_init
@@ -26,6 +27,7 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.tool_folders import tool_folder
 from tests.support.turns import kinds, read_all, text_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -125,7 +127,7 @@ async def test_results_of_calls_side_by_side_come_in_call_order(tmp_path):
     tools = ToolSettings(tools=["patient", "quick"], execution_policy="never_confirm")
     session = await runtime.sessions.create("lorem", tool_settings=tools)
     script = instructions(calls(("patient", {}), ("quick", {}), ("patient", {}), ("none", {})))
-    turn = await runtime.chat.open_turn(session.session_id, message=script)
+    turn = await runtime.chat.open_turn(session.session_id, TurnRequest(message=script))
     events = await read_all(runtime.chat.start(turn))
     found = [event for event in events if isinstance(event, ToolResultReady)]
     assert [event.result for event in found] == [None, "after", "before", "after"]
@@ -143,7 +145,7 @@ async def test_beside_real_providers_test_is_an_alias_whose_models_are_not_liste
     assert {model.provider for model in listed.models} == {"ollama"}
     session = await runtime.sessions.create("test/anything")
     log = runtime.chat.start(
-        await runtime.chat.open_turn(session.session_id, message="Hello\nReason: why")
+        await runtime.chat.open_turn(session.session_id, TurnRequest(message="Hello\nReason: why"))
     )
     events = await read_all(log)
     assert kinds(events) == ["thinking_delta", "content_delta", "message_complete", "done"]
@@ -292,12 +294,10 @@ async def test_a_client_that_leaves_at_a_stall_stores_the_part(server):
         if event.event == "content_delta":
             heard = event.data["content"]
             break
-    with anyio.fail_after(30):
-        while True:
-            _, found = await server.get(f"/sessions/{session}")
-            if found["messages"][-1]["role"] == "assistant":
-                break
-            await anyio.sleep(0.02)
+    _, found = await until(
+        lambda: server.get(f"/sessions/{session}"),
+        lambda answer: answer[1]["messages"][-1]["role"] == "assistant",
+    )
     stored = found["messages"][-1]
     assert stored["interrupted"] is True
     assert stored["content"].startswith(heard)

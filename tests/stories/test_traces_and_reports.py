@@ -18,8 +18,8 @@ from tests.support.agents import write_tools_agent
 from tests.support.fake_ollama import FakeOllama
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.server import Server, running_server
-from tests.support.tool_folders import until
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.errors import MochiError, SessionBusy, ShuttingDown
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.turn_request import TurnRequest
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.session_files import check_calls
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
@@ -212,7 +213,7 @@ async def test_a_turn_that_is_stopped_before_it_began_says_so(engine: Bench) -> 
 async def test_a_turn_that_was_opened_but_never_started_can_be_released(engine: Bench) -> None:
     """Whoever gets a turn may also give it back."""
     session = await engine.session()
-    turn = await engine.chat.open_turn(session, message="Hello")
+    turn = await engine.chat.open_turn(session, TurnRequest(message="Hello"))
     await turn.release()
     await turn.release()
     await engine.turn(session, None)
@@ -268,7 +269,7 @@ async def test_shutdown_ends_every_turn_and_takes_no_new_one(
     for reader in readers:
         await read_until(reader, "content_delta")
     opened = await engine.session()
-    late = await engine.chat.open_turn(opened, message="Just in time.")
+    late = await engine.chat.open_turn(opened, TurnRequest(message="Just in time."))
     engine.runs.stop_all()
     for reader in readers:
         events = await read_all(reader)
@@ -277,7 +278,7 @@ async def test_shutdown_ends_every_turn_and_takes_no_new_one(
     for session in sessions:
         assert engine.stored(session)[-1]["interrupted"] is True
     with pytest.raises(ShuttingDown):
-        await engine.chat.open_turn(sessions[0], message="Too late.")
+        await engine.chat.open_turn(sessions[0], TurnRequest(message="Too late."))
     events = await read_all(engine.chat.start(late))
     assert kinds(events) == ["error", "done"]
     assert not len(engine.runs)
@@ -344,7 +345,7 @@ async def test_cancelling_the_reply_in_one_piece_stops_the_model(
     """A client of the plain route that leaves is a client that leaves."""
     endless(ollama)
     session = await engine.session()
-    task = asyncio.ensure_future(engine.chat.complete(session, message="Go."))
+    task = asyncio.ensure_future(engine.chat.complete(session, TurnRequest(message="Go.")))
     await ollama.requested(path="/api/chat")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -417,7 +418,7 @@ async def test_an_earlier_state_that_is_put_back_in_mid_turn_gets_no_answer_that
     last.gate.set()
     events = await read_all(reader)
     assert kinds(events)[-2:] == ["error", "done"]
-    assert events[-2].payload()["code"] == "STORAGE_ERROR"
+    assert events[-2].payload()["code"] == "STORAGE_UNAVAILABLE"
     assert engine.path(session).read_bytes() == states[has_question]
     ollama.reply(["Yes."])
     assert text_of(await engine.turn(session)) == "Yes."
@@ -439,7 +440,7 @@ async def test_an_earlier_answer_that_is_put_back_in_mid_turn_gets_no_second_one
     reply.gate.set()
     events = await read_all(reader)
     assert kinds(events)[-2:] == ["error", "done"]
-    assert events[-2].payload()["code"] == "STORAGE_ERROR"
+    assert events[-2].payload()["code"] == "STORAGE_UNAVAILABLE"
     assert engine.path(session).read_bytes() == before
 
 
@@ -452,7 +453,7 @@ async def test_a_folder_that_refuses_the_question_leaves_the_model_alone(
     engine.path(session).unlink()
     engine.path(session).mkdir()
     with pytest.raises(MochiError):
-        await engine.chat.open_turn(session, message="Hello")
+        await engine.chat.open_turn(session, TurnRequest(message="Hello"))
     assert not ollama.chats
     engine.path(session).rmdir()
     engine.path(session).write_bytes(content)
@@ -465,7 +466,7 @@ async def test_a_client_that_leaves_while_the_checks_run_gives_the_session_back(
     """An Ollama that hangs at its first question must not lock the session."""
     ollama.play_raw([b"{}"], path="/api/tags", first_byte_ms=60_000)
     session = await engine.session()
-    opening = asyncio.ensure_future(engine.chat.open_turn(session, message="Hello"))
+    opening = asyncio.ensure_future(engine.chat.open_turn(session, TurnRequest(message="Hello")))
     await ollama.requested(path="/api/tags")
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -479,7 +480,7 @@ async def test_a_client_that_leaves_while_the_checks_run_gives_the_session_back(
 async def test_opening_can_be_cancelled_at_any_step(engine: Bench, steps: int) -> None:
     """Either nothing happened, or the question is kept; the claim is free in both cases."""
     session = await engine.session()
-    opening = asyncio.ensure_future(engine.chat.open_turn(session, message="Hello"))
+    opening = asyncio.ensure_future(engine.chat.open_turn(session, TurnRequest(message="Hello")))
     for _ in range(steps):
         await asyncio.sleep(0.0002)
     opening.cancel()
@@ -520,7 +521,7 @@ async def test_opening_turns_at_once_lets_exactly_one_pass(
     ollama.reply(["Slow."], delay=0.01)
     session = await engine.session()
     outcomes = await asyncio.gather(
-        *(engine.chat.open_turn(session, message=f"{n}") for n in range(10)),
+        *(engine.chat.open_turn(session, TurnRequest(message=f"{n}")) for n in range(10)),
         return_exceptions=True,
     )
     turns = [found for found in outcomes if not isinstance(found, BaseException)]
@@ -540,7 +541,7 @@ async def test_a_client_that_leaves_at_any_moment_leaves_a_sound_session(
     session = await engine.session()
 
     async def whole() -> None:
-        await engine.chat.complete(session, message="Look!")
+        await engine.chat.complete(session, TurnRequest(message="Look!"))
 
     task = asyncio.ensure_future(whole())
     for _ in range(patience * 3):

@@ -12,11 +12,12 @@ import pytest
 
 from mochi_server.config import load_settings
 from mochi_server.protocol.events import AgentStart, Event
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.memory import MemoryStorage
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
-from tests.support.turns import MODEL, Bench, bench, kinds, read_all, read_until, roles, text_of
+from tests.support.turns import MODEL, Bench, bench, kinds, roles, text_of
 
 CODER = '''
 __all__ = ["read", "write"]
@@ -176,64 +177,6 @@ async def test_two_agents_of_one_reply_work_side_by_side_and_a_session_is_contin
     assert "coder" in of_kind(events, "tool_result")[0]["error_message"]
 
 
-async def test_the_calls_of_an_agent_are_asked_about_on_the_outer_stream(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """With its name; the session's policy counts; a denied call is told to the agent."""
-    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Write.")])
-    ollama.reply(["Plan."])
-    ollama.reply(
-        tool_calls=[call("read", path="a"), call("write", path="b", text="x")],
-    )
-    ollama.reply(["Not allowed."])
-    ollama.reply(["It was not allowed."])
-    session = await session_with(engine, "coder", policy="confirm_destructive")
-    reader = (await engine.start(session)).reader()
-    asked = await read_until(reader, "tool_call_confirmation_required")
-    required = of_kind(asked, "tool_call_confirmation_required")[0]
-    assert (required["agent_name"], required["tool_name"]) == ("coder", "write")
-    await engine.chat.confirm(
-        session, required["confirmation_id"], approved=False, reason="not that file"
-    )
-    events = asked + await read_all(reader)
-    results = {told["tool_name"]: told for told in of_kind(events, "agent_tool_result")}
-    assert results["read"]["success"] is True
-    assert results["write"]["code"] == "TOOL_EXECUTION_DENIED"
-    agent_session = of_kind(events, "agent_start")[0]["session_id"]
-    stored = (await engine.runtime.agent_sessions.get(agent_session)).stored_messages()
-    assert any("not that file" in str(message["content"]) for message in stored)
-
-
-async def test_a_client_that_leaves_stops_the_agent_and_its_session_can_be_continued(
-    engine: Bench, ollama: FakeOllama
-) -> None:
-    """What it did is stored in both files."""
-    gate = anyio.Event()
-    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Write much.")])
-    ollama.reply(["Plan."])
-    ollama.reply(["It be", "gins"], gate=gate, pause_after=1)
-    session = await session_with(engine, "coder")
-    reader = (await engine.start(session)).reader()
-    events = await read_until(reader, "agent_execution")
-    agent_session = of_kind(events, "agent_start")[0]["session_id"]
-    reader.leave()
-    await engine.ended()
-    gate.set()
-    stored = (await engine.runtime.agent_sessions.get(agent_session)).stored_messages()
-    assert stored[-1]["interrupted"] is True
-    assert stored[-1]["content"] == "It be"
-    told = engine.stored(session)[-1]["content"]
-    assert "interrupted" in told
-    assert agent_session in told  # so that the model can have it go on
-    ollama.reply(
-        tool_calls=[call("agent", agent="coder", instruction="Go on.", session_id=agent_session)]
-    )
-    for text in ("Plan.", "A.", "B.", "Good."):
-        ollama.reply([text])
-    events = await engine.turn(session, "Go on.")
-    assert of_kind(events, "agent_complete")[0]["success"] is True
-
-
 async def test_a_reply_in_one_piece_carries_what_the_agent_did(
     engine: Bench, ollama: FakeOllama
 ) -> None:
@@ -245,7 +188,7 @@ async def test_a_reply_in_one_piece_carries_what_the_agent_did(
     ollama.reply(["Good."])
     session = await session_with(engine, "coder")
     with anyio.fail_after(30):
-        answer = await engine.chat.complete(session, message="Read.")
+        answer = await engine.chat.complete(session, TurnRequest(message="Read."))
     [entry] = answer["tool_calls_executed"]
     assert entry["tool_name"] == "agent"
     told = [(event["event"], event["data"].get("content")) for event in entry["agent_events"]]
@@ -305,7 +248,7 @@ async def test_models_that_count_their_calls_mix_up_no_agents_that_work_side_by_
     async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "boss")
         with anyio.fail_after(30):
-            answer = await engine.chat.complete(session, message="Go.")
+            answer = await engine.chat.complete(session, TurnRequest(message="Go."))
     for task, other, entry in zip(
         tasks, reversed(tasks), answer["tool_calls_executed"], strict=True
     ):
@@ -391,7 +334,7 @@ async def test_a_session_of_an_agent_is_complete_after_one_write(
             agent_settings=AgentSettings(enabled_agents=["coder"]),
             tool_settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
         )
-        stream = runtime.chat.stream(session.session_id, message="Read a.txt.")
+        stream = runtime.chat.stream(session.session_id, TurnRequest(message="Read a.txt."))
         (start,) = [event async for event in stream if isinstance(event, AgentStart)]
         agent_session = await runtime.agent_sessions.get(start.session_id)
     assert storage.writes[:2] == [["system", "user"], ["system", "user", "assistant"]]

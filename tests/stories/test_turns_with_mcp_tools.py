@@ -16,9 +16,10 @@ from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.images import png
-from tests.support.mcp import Wire, is_running, tool, until, write_config
+from tests.support.mcp import Wire, is_running, tool, write_config
 from tests.support.server import ROOT
 from tests.support.turns import Bench, bench, kinds, read_all, read_until
+from tests.support.waiting import until
 
 READ = tool("read", annotations={"readOnlyHint": True})
 

@@ -13,9 +13,9 @@ from mochi_server.doctor.extensions import check_workspaces
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import until
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.turns import Bench, bench, read_until
+from tests.support.waiting import until
 
 TOOLS = [
     *("workspace__read_file", "workspace__write_file", "workspace__edit_file"),

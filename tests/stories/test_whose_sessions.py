@@ -10,8 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.core.caller import Caller, Right, rights_of, serving
-from mochi_server.errors import Forbidden, MochiError, RunNotFound, SessionNotFound
+from mochi_server.config import load_settings
+from mochi_server.core.caller import SERVER, Caller, Right, rights_of, serving
+from mochi_server.errors import Forbidden, MochiError, RunNotFound, SessionNotFound, SpaceUsedUp
+from mochi_server.protocol.turn_request import TurnRequest
+from mochi_server.runtime import Runtime
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import environment, run_command
@@ -85,6 +88,21 @@ async def test_a_conversation_of_an_agent_belongs_to_whom_its_session_belongs(
     assert result["success"] is False
 
 
+async def test_each_owner_has_room_of_its_own(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path, environment="test", max_owner_mb=0.03)
+    async with Runtime(settings) as runtime:
+        for caller in (ALICE, BOB, SERVER):
+            with serving(caller):
+                first = await runtime.sessions.create("m", system_prompt="x" * 9_000)
+                await runtime.attachments.put(first.session_id, bytes(9_000), "text/plain")
+                with pytest.raises(SpaceUsedUp):
+                    await runtime.attachments.put(first.session_id, bytes(3_000), "text/plain")
+                with pytest.raises(SpaceUsedUp):
+                    await runtime.sessions.create("m", system_prompt="x" * 3_000)
+                await runtime.sessions.delete(first.session_id)
+                await runtime.sessions.create("m", system_prompt="x" * 9_000)
+
+
 async def test_a_message_in_the_queue_has_the_rights_of_who_sent_it(
     engine: Bench, ollama: FakeOllama
 ) -> None:
@@ -95,12 +113,12 @@ async def test_a_message_in_the_queue_has_the_rights_of_who_sent_it(
         session = await engine.session()
     ollama.reply(["First."], gate=gate)
     with serving(ALICE):
-        first = await control.start(session, message="one")
+        first = await control.start(session, TurnRequest(message="one"))
     with serving(owner("alice", "chat")):
-        second = await control.start(session, message="two", when_busy="queue")
+        second = await control.start(session, TurnRequest(message="two"), when_busy="queue")
     with serving(BOB):
         with pytest.raises(SessionNotFound):
-            await control.start(session, message="three", when_busy="queue")
+            await control.start(session, TurnRequest(message="three"), when_busy="queue")
         for run in (first, second):
             with pytest.raises(RunNotFound):
                 await control.stop(run.run_id)

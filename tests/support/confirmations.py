@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
-from mochi_server.chat.confirmations import confirmation
 from mochi_server.chat.confirmations.asking import Confirmations
 from mochi_server.chat.confirmations.confirmation import (
     Confirmation,
     ConfirmationDecision,
-    timestamp,
 )
-from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.chat.confirmations.former import FormerConfirmations
+from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.chat.policies.places import MemoryPolicies, PolicyPlaces
+from mochi_server.core import clock
+from mochi_server.core.clock import timestamp
 from mochi_server.core.ids import new_confirmation_id
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
+from mochi_server.state import SQLiteState
 
 START = datetime(2026, 1, 15, 10, 30, tzinfo=timezone.utc)
 YES = ConfirmationDecision(approved=True, decided_by="loopback")
 NO = ConfirmationDecision(approved=False, reason="not today", decided_by="loopback")
 
 
-class Clock(confirmation.Clock):
+class Clock(clock.Clock):
     """A clock that tests move."""
 
     def __init__(self, now: datetime = START) -> None:
@@ -77,5 +83,25 @@ class NoRules(PolicyPlaces):
 def asking_in_memory(session_id: str = "a1b2c3d4e5") -> Confirmations:
     """Confirmations of one conversation, without any rules."""
     places = NoRules(MemoryPolicies(), SessionManager(MemoryStorage()))
-    store = MemoryConfirmationStore()
+    store = StateConfirmationStore()
     return Confirmations(store=store, policies=places, run_id="run_1", session_id=session_id)
+
+
+def store_in(folder: Path) -> StateConfirmationStore:
+    """A store in the state of a folder, as a process of a server has it."""
+    former = FormerConfirmations(folder / "confirmations")
+    return StateConfirmationStore(SQLiteState(folder, conversion=former))
+
+
+@contextmanager
+def open_state(data: Path) -> Iterator[sqlite3.Connection]:
+    """Open the state of a data folder, beside the servers."""
+    path = data / ".mochi" / "state.sqlite3"
+    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        yield connection
+
+
+def stored_confirmations(state: sqlite3.Connection) -> list[tuple[str, bytes]]:
+    """Return id and content of each confirmation that is not consumed."""
+    rows = state.execute("SELECT id, value FROM state_rows WHERE kind = 'confirmations'")
+    return rows.fetchall()

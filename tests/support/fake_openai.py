@@ -85,6 +85,8 @@ class FakeOpenAI:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.models: Answer | None = None
+        """To every request for the list of models; None: it takes one of the answers."""
         self.paths: list[str] = []
         self.bodies: list[Any] = []
         self.headers: list[dict[str, str]] = []
@@ -124,7 +126,10 @@ class FakeOpenAI:
         self.paths.append(first.rsplit(" ", 1)[0])
         self.headers.append(headers)
         self.bodies.append(json.loads(body) if body else None)
-        answer = self._refusal(self.bodies[-1]) or self.answers.pop(0)
+        if self.models is not None and self.paths[-1].endswith("/models"):
+            answer = self.models
+        else:
+            answer = self._refusal(self.bodies[-1]) or self.answers.pop(0)
         if answer.then == "drop":
             return
         if answer.then == "reset":

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 
 from .redis import free_port
+from .waiting import until
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -48,11 +49,7 @@ async def guarded(seconds: int = 3600) -> AsyncIterator[Guarded]:
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        with anyio.fail_after(SECONDS):
-            is_up = False
-            while not is_up:
-                await anyio.sleep(0.05)
-                is_up = await accepts(port)
+        await until(lambda: accepts(port))
         yield Guarded(f"http://127.0.0.1:{port}/mcp", process)
     finally:
         process.kill()

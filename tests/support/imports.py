@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from mochi_server.sessions import SessionManager
-from mochi_server.sessions.attachments import AttachmentReader, AttachmentStore
+from mochi_server.sessions.attachments import (
+    AttachmentReader,
+    AttachmentStore,
+    MemoryAttachmentStore,
+)
 from mochi_server.sessions.imports.importer import Importer
 from mochi_server.sessions.imports.report import ImportReport
+from mochi_server.sessions.storage.memory import MemoryStorage
 
 LIMIT = 1_000_000
 KEYS = ("thinking", "tool_calls", "tool_name", "tool_call_id", "model", "interrupted")
@@ -21,10 +26,16 @@ class Imports:
     """Sessions of a folder into which tests import."""
 
     folder: Path
+    in_memory: bool = False
+    """Whether the sessions are in memory instead."""
 
     def __post_init__(self) -> None:
-        self.sessions = SessionManager(sessions_dir=self.folder / "sessions")
-        self.attachments = AttachmentStore(self.folder / "attachments")
+        if self.in_memory:
+            self.sessions = SessionManager(MemoryStorage())
+            self.attachments: AttachmentStore = MemoryAttachmentStore()
+        else:
+            self.sessions = SessionManager(sessions_dir=self.folder / "sessions")
+            self.attachments = AttachmentStore(self.folder / "attachments")
 
     async def run(self, content: Any, *, limit: int = LIMIT, **options: Any) -> ImportReport:
         """Import bytes, the JSON of a value, or the file of a path."""

@@ -8,17 +8,16 @@ import resource
 import sys
 from pathlib import Path
 
-from mochi_server.chat.journal.files import FileRunJournal
-from tests.support.runs import deltas, finish, head
+from tests.support.runs import deltas, finish, head, journal_in
 
 
 def say(text: object) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-async def write(folder: Path, runs: str, segment_bytes: str) -> None:
+async def write(folder: Path, runs: str) -> None:
     """Write runs for ever, and say which number of all of them is in the journal."""
-    journal = FileRunJournal(folder, segment_bytes=int(segment_bytes))
+    journal = journal_in(folder)
     writers = [journal.begin(head(f"run_{number}")) for number in range(int(runs))]
     number = 0
     while True:
@@ -32,7 +31,7 @@ async def write(folder: Path, runs: str, segment_bytes: str) -> None:
 
 async def take(folder: Path, run_id: str) -> None:
     """Take a run when told so, and say whether it worked."""
-    journal = FileRunJournal(folder)
+    journal = journal_in(folder)
     say("ready")
     sys.stdin.readline()
     writer = await journal.take(run_id)
@@ -42,7 +41,7 @@ async def take(folder: Path, run_id: str) -> None:
 
 async def fill(folder: Path, size: str) -> None:
     """Write more than a file may hold, say how much is in memory only, then write the rest."""
-    journal = FileRunJournal(folder)
+    journal = journal_in(folder)
     writers = [journal.begin(head(f"run_{number}")) for number in range(5)]
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), hard))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
-
-import anyio
 
 from mochi_server.config import load_settings
 from mochi_server.core.progress import Progress
@@ -31,10 +28,3 @@ def folder_with_model(parent: Path) -> Path:
     source = weights()
     (folder / source.name).symlink_to(source)
     return folder
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until it holds; TimeoutError when it does not in time."""
-    with anyio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - other processes set no events
-            await anyio.sleep(0.02)

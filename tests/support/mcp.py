@@ -15,8 +15,11 @@ import anyio
 from mochi_server.protocol.events import Event
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolOutput
 from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.servers.opening import TransportOpener
 from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
+
+from .waiting import until
 
 WIRE = Path(__file__).with_name("mcp_wire.py")
 SECONDS = 60
@@ -73,11 +76,18 @@ class Source(McpSource):
     """A source with what tests want to know."""
 
     async def tool(self, name: str) -> McpTool:
-        """Wait for a tool that is known, or will soon be; a busy machine starts slowly."""
-        for _ in range(3):
-            if name in await self.names():
-                break
+        """Wait for a tool that is known, or will be when no server starts any more.
+
+        Raises:
+            KeyError: There is none of this name.
+        """
+
+        async def is_settled() -> bool:
             await self.wait_for([name], None)
+            starting = [each for each in await self.servers.status() if each.state == "starting"]
+            return name in await self.names() or not starting
+
+        await until(is_settled)
         return {tool.name: tool for tool in await self.tools()}[name]
 
     async def names(self) -> list[str]:
@@ -85,9 +95,7 @@ class Source(McpSource):
 
     async def listed(self, *names: str) -> None:
         """Wait until these are the names of all tools."""
-        with anyio.fail_after(SECONDS):
-            while await self.names() != [*names]:  # noqa: ASYNC110 - nothing announces it
-                await anyio.sleep(0.01)
+        await until(self.names, lambda found: found == [*names])
 
     async def call(self, name: str, session_id: str = "s1", /, **arguments: Any) -> str:
         """Call a tool and return its result; ToolFailed as it is."""
@@ -114,7 +122,10 @@ async def call(tool: McpTool, session_id: str = "s1", /, **arguments: Any) -> st
 async def mcp_source(folder: Path, **options: Any) -> AsyncIterator[Source]:
     """The tools of the servers in the folder's ``mcp.json``; all are ended at the end."""
     options.setdefault("cache_folder", folder / "cache")
-    source = Source(McpServers(McpConfigFile(folder / "mcp.json"), **options), default_timeout=60)
+    names = {"variables", "working_dir", "authorizations"} & options.keys()
+    opener = TransportOpener(**{name: options.pop(name) for name in names})
+    servers = McpServers(McpConfigFile(folder / "mcp.json"), opener=opener, **options)
+    source = Source(servers, default_timeout=60)
     try:
         yield source
     finally:
@@ -122,18 +133,12 @@ async def mcp_source(folder: Path, **options: Any) -> AsyncIterator[Source]:
             await source.aclose()
 
 
-async def until(condition: Any, seconds: float = SECONDS) -> None:
-    """Wait until a condition holds that nothing announces."""
-    with anyio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - see above
-            await anyio.sleep(0.01)
-
-
 def is_running(pid: int) -> bool:
     """Whether there is a process that is no zombie."""
     try:
         os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:  # it has just gone, or there is no such folder on this system
+        return not Path("/proc/self").exists()

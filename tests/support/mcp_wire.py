@@ -134,6 +134,8 @@ class WireServer:
 
     def page(self, cursor: str | None) -> dict[str, Any]:
         tools, count = self.plan.get("tools", []), self.plan.get("pages", 1)
+        if tools is None:
+            return {"tools": None}
         at = int(cursor or 0)
         size = -(-len(tools) // count)
         page: dict[str, Any] = {"tools": tools[at * size : (at + 1) * size]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -67,12 +68,21 @@ class Service(ABC):
     def breaks(self, text: str, error: str | None) -> None:
         """Queue a reply with an error in mid-stream, or with a cut connection."""
 
+    def says_in_odd_bytes(self, text: Sequence[str]) -> None:
+        """Queue a reply behind a byte order mark, with an invalid byte for each ``#``."""
+        raise NotImplementedError
+
     def embeds(self, vectors: Sequence[Sequence[float]]) -> None:  # noqa: B027 - as it says
         """Queue an answer with vectors, where they do not follow from the texts."""
 
     @abstractmethod
     def is_busy(self) -> None:
         """Queue a refusal that says to come back in 30 seconds."""
+
+
+def odd_bytes(pieces: Sequence[bytes]) -> list[bytes]:
+    """The same behind a byte order mark in two writes, with an invalid byte for each ``#``."""
+    return [BOM_UTF8[:1], BOM_UTF8[1:], *(piece.replace(b"#", b"\xff") for piece in pieces)]
 
 
 class Ollama(Service):
@@ -99,6 +109,14 @@ class Ollama(Service):
         line = {"model": self.model, "message": {"role": "assistant", "content": text}}
         self.fake.play_raw([json.dumps({**line, "done": False}).encode() + b"\n"], end="drop")
 
+    def says_in_odd_bytes(self, text: Sequence[str]) -> None:
+        lines = [
+            {"model": self.model, "message": {"role": "assistant", "content": word}, "done": False}
+            for word in text
+        ]
+        end = {"model": self.model, "message": {"role": "assistant", "content": ""}, "done": True}
+        self.fake.play_raw(odd_bytes([json.dumps(line).encode() + b"\n" for line in [*lines, end]]))
+
     def is_busy(self) -> None:
         body = b'{"error":"server busy, please try again"}'
         self.fake.play_body(body, status=503, content_type="application/json")
@@ -109,7 +127,7 @@ class OpenAI(Service):
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.fake = await stack.enter_async_context(fake_openai.running_fake())
-        self.fake.answers.append(self._models())
+        self.fake.models = self._models()  # asked for again after half a minute
         self.provider = OpenAICompatibleProvider("it", base_url=self.fake.base_url)
 
     def offered(self) -> list[str]:
@@ -144,6 +162,11 @@ class OpenAI(Service):
             chunks.append({"error": {"code": 500, "message": error}})
         then = "end" if error else "cut"
         self.fake.answers.append(fake_openai.stream(*chunks, done=False, then=then))
+
+    def says_in_odd_bytes(self, text: Sequence[str]) -> None:
+        self.says([], text)
+        answer = self.fake.answers[-1]
+        answer.pieces = odd_bytes(answer.pieces)
 
     def embeds(self, vectors: Sequence[Sequence[float]]) -> None:
         data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
@@ -183,6 +206,11 @@ class Anthropic(Service):
         parts.append(fake_anthropic.end("tool_use" if calls else "end_turn"))
         pieces = [fake_anthropic.start(), *(piece for part in parts for piece in part)]
         self.fake.scripts.append(Script(pieces=pieces))
+
+    def says_in_odd_bytes(self, text: Sequence[str]) -> None:
+        self.says([], text)
+        script = self.fake.scripts[-1]
+        script.pieces = odd_bytes(script.pieces)
 
     def writes_badly(self, name: str, arguments: str) -> None:
         call = fake_anthropic.call(0, "toolu_0", name, arguments)
@@ -225,6 +253,11 @@ class Gemini(Service):
             signed = {}
         pieces.append(fake_gemini.piece(reason="STOP", generated=5))
         self.fake.scripts.append(Script(pieces=pieces))
+
+    def says_in_odd_bytes(self, text: Sequence[str]) -> None:
+        self.says([], text)
+        script = self.fake.scripts[-1]
+        script.pieces = odd_bytes(script.pieces)
 
     def writes_badly(self, name: str, arguments: str) -> None:
         """End the reply as Gemini does: the call is in the words of the end only."""

@@ -20,18 +20,20 @@ In a module whose tests run in one loop::
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
 
 from .chromium import CHROMIUM
 from .server import Server, running_server
 
-LIMIT = 30_000  # milliseconds that anything on the page may take
+AXE = (Path(__file__).parents[1] / "page" / "vendor" / "axe.min.js").read_text()
+LIMIT = 60_000  # milliseconds that anything on the page may take
 BROWSER_SAYS = "Failed to load resource"  # of every answer from 400 on
 
 
@@ -42,17 +44,33 @@ class SharedBrowser:
     browser: Browser
     server: Server
     problems: list[str] = field(default_factory=list)
+    unanswered: set[str] = field(default_factory=set)
+    """Addresses of requests that have no whole answer."""
+    failed: list[str] = field(default_factory=list)
+    """Requests that got none, each with the reason of the browser."""
 
     @asynccontextmanager
     async def context(self, **options: Any) -> AsyncIterator[BrowserContext]:
-        """A browser without cookies and storage; nothing on its pages may fail."""
+        """A browser without cookies and storage; nothing on its pages may fail.
+
+        What its pages show and wait for at the end is written out, for the test that fails.
+        """
         self.problems.clear()
+        self.unanswered.clear()
+        self.failed.clear()
         context = await self.browser.new_context(**options)
         context.set_default_timeout(LIMIT)
         context.on("page", self._watch)
         try:
             yield context
         finally:
+            for page in context.pages:
+                sys.stderr.write(f"{page.url}\n{await page.inner_text('body')}\n")
+            sys.stderr.write(
+                f"problems: {self.problems}, unanswered: {self.unanswered}, failed: {self.failed}\n"
+            )
+            # Else a route that is in the middle of its work fails the next test.
+            await context.unroute_all(behavior="ignoreErrors")
             await context.close()
         assert self.problems == []
 
@@ -64,6 +82,13 @@ class SharedBrowser:
             yield page
 
     def _watch(self, page: Page) -> None:
+        page.on("request", lambda request: self.unanswered.add(request.url))
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, lambda request: self.unanswered.discard(request.url))
+        page.on(
+            "requestfailed",
+            lambda request: self.failed.append(f"{request.url}: {request.failure}"),
+        )
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on(
             "console",
@@ -105,6 +130,34 @@ async def send(page: Page, message: str) -> None:
     await page.get_by_role("button", name="Send", exact=True).click()
 
 
+async def choose_model(page: Page, name: str) -> None:
+    await page.get_by_role("button", name="Model: ").click()
+    await page.get_by_role("option", name=name, exact=False).first.click()
+
+
+async def press(place: Page | Locator, name: str) -> None:
+    """Click a button of a decision, which takes nothing while it has just appeared or moved.
+
+    A click that must wait scrolls, and so moves what is waited for: the pointer goes there first.
+    """
+    button = place.get_by_role("button", name=name)
+    await button.hover()
+    await expect(button).to_be_enabled()
+    await button.click()
+
+
 async def answered(page: Page, count: int = 1) -> None:
     """Wait until so many answers are complete."""
     await page.locator(".answer[aria-busy=false] .figures").nth(count - 1).wait_for()
+
+
+async def expect_accessible(page: Page) -> None:
+    """Expect no finding of axe, nor anything to scroll aside."""
+    if await page.evaluate("typeof axe === 'undefined'"):
+        await page.evaluate(AXE)
+    findings = await page.evaluate("axe.run().then(({violations}) => violations)")
+    described = [(each["id"], [node["target"] for node in each["nodes"]]) for each in findings]
+    assert not described, (described, page.url, page.viewport_size)
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wide = "[...document.querySelectorAll('.scroller')].every(e => e.scrollWidth <= e.clientWidth)"
+    assert await page.evaluate(wide)

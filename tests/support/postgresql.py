@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 
 from tests.support.redis import free_port
@@ -65,6 +66,8 @@ class PostgreSQL:
         process = await self._run("initdb", "-D", data, *options)
         with anyio.fail_after(START_SECONDS):
             assert await process.wait() == 0, "initdb failed"
+        with (self.folder / "data" / "pg_hba.conf").open("a") as file:
+            file.write("host all all all trust\n")
 
     async def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
@@ -79,12 +82,22 @@ class PostgreSQL:
         process = await self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q")
         return await process.wait() == 0
 
+    async def query(self, statement: str) -> list[str]:
+        """Return the first column of what is there."""
+        async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            cursor = await connection.execute(statement.encode())
+            return [str(row[0]) for row in await cursor.fetchall()]
+
     async def stop(self) -> None:
         """End it at once, as in a crash; open connections break."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGQUIT)
             with anyio.fail_after(START_SECONDS):
                 await self._process.wait()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._process is None or self._process.returncode is not None
 
     def hang(self) -> None:
         """Let it and all its processes stand still; the kernel goes on accepting connections."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from .sse import ServerEvent, parse
+from .waiting import until
 
 _ESTABLISHED = "01"
 
@@ -89,9 +90,7 @@ def events_of(text: str) -> list[ServerEvent]:
 
 async def dropped(*ports: int) -> None:
     """No socket of this machine is connected to one of these ports of ours any more."""
-    with anyio.fail_after(30):
-        while _connected(set(ports)):  # noqa: ASYNC110 - the kernel tells nobody
-            await anyio.sleep(0.02)
+    await until(lambda: not _connected(set(ports)))
 
 
 def _connected(ports: set[int]) -> bool:

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from mochi_server.chat.journal.base import RunJournal, RunWriter
-from mochi_server.chat.journal.memory import MemoryRunJournal
+from mochi_server.chat.journal.base import RunWriter
+from mochi_server.chat.journal.former import FormerRuns
+from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.journal.records import EventLine, Line, Note, RunHead
 from mochi_server.chat.runs.run import Run
 from mochi_server.errors import ModelNotFound
 from mochi_server.protocol import events as protocol
 from mochi_server.protocol.completions import Finish
 from mochi_server.protocol.events import ContentDelta, Event
+from mochi_server.state import SQLiteState
 from mochi_server.tools.base import SamplingAnswer, SamplingRequest
 
 _OWNERS = ({}, {"agent_name": "a", "agent_call_id": "c"})
@@ -24,6 +26,7 @@ _CALL = {"tool_name": "t", "call_index": 3, "tool_call_id": "call"}
 
 EVENTS: list[Event] = [
     protocol.RunStart(run_id="r", session_id="s", model="m", started_at="t"),
+    protocol.HistoryCompacted(summarised_messages=4, through_message_id=None),
     protocol.HistoryShortened(dropped_messages=2),
     protocol.ContentDelta(""),
     protocol.ContentDelta('text\n {"run" ü\r\u2028'),
@@ -137,7 +140,7 @@ def head(run_id: str = "run_1", number: int = 1, session_id: str = "session") ->
 
 def run_in_memory(session_id: str = "a1b2c3d4e5") -> Run:
     """Return a run that has begun."""
-    run = Run(head(session_id=session_id), MemoryRunJournal())
+    run = Run(head(session_id=session_id), RunJournal(SQLiteState()))
     run.begin()
     return run
 
@@ -191,6 +194,31 @@ class Follower:
         while note not in self.notes:
             await self.poll()
             await asyncio.sleep(0.001)
+
+
+def journal_in(folder: Path) -> RunJournal:
+    """The runs of a folder, as a process of a server has them."""
+    conversion = FormerRuns(folder / "runs")
+    return RunJournal(SQLiteState(folder, "runs", is_durable=False, conversion=conversion))
+
+
+def numbered(*numbers: int) -> list[tuple[int, Event]]:
+    return list(zip(numbers, deltas(*numbers), strict=True))
+
+
+async def write(journal: RunJournal, writer: RunWriter, *numbers: int) -> None:
+    """Let a run say these numbers."""
+    for number in numbers:
+        writer.add(number, deltas(number))
+    await journal.flush()
+
+
+async def park(journal: RunJournal, run_id: str = "run_1") -> None:
+    """Begin a run that says something and waits."""
+    writer = journal.begin(head(run_id))
+    writer.add(1, deltas(1))
+    writer.note("waiting")
+    await journal.close(writer)
 
 
 def process(role: str, folder: Path, *arguments: object) -> AbstractAsyncContextManager[Process]:

@@ -72,9 +72,9 @@ def as_ordinary_user(place: Path) -> SandboxUser:
     if python is None:
         pytest.skip("no interpreter that another user can run")
     place.chmod(0o755)
-    launcher = place / "launcher.py"
-    shutil.copy(LAUNCHER, launcher)
-    launcher.chmod(0o644)
+    for name in ("launcher.py", "mounts.py"):
+        shutil.copy(LAUNCHER.with_name(name), place)
+        (place / name).chmod(0o644)
     folder = place / "ordinary"
     folder.mkdir()
     os.chown(folder, ORDINARY, ORDINARY)

@@ -145,6 +145,7 @@ async def running_server(
     if data_dir is not None:
         settings["data_dir"] = data_dir
     settings.setdefault("summarization_enabled", False)
+    settings.setdefault("compaction", False)
     settings.setdefault("models_dir", folder / "models")
     settings.setdefault("ollama_host", getattr(ollama, "url", ollama) or NOBODY)
     process = await start_python(
@@ -181,10 +182,12 @@ async def _read(server: Server) -> None:
 
 
 async def _wait_for(server: Server, ready: re.Pattern[str]) -> None:
-    with anyio.fail_after(START_SECONDS):
+    found = None
+    with anyio.move_on_after(START_SECONDS):
         while (found := ready.search(server.log)) is None:
             assert server.process.returncode is None, f"the server ended:\n{server.log}"
             await anyio.sleep(0.02)
+    assert found is not None, f"the server is not ready:\n{server.log}"
     server.url = found.group(1)
 
 

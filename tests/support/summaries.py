@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import anyio
 
 from mochi_server.core.leases import FileLeases
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 
 from .fake_ollama import FakeOllama
 from .turns import MODEL, Bench, bench
+from .waiting import until
 
 WRITTEN = {"summary": "They greeted each other.", "topics": ["greeting"]}
 HELLO = "Hello, how are you this morning?"
@@ -33,13 +32,6 @@ async def summarising(folder: Path, ollama: FakeOllama, **settings: Any) -> Asyn
 def exchange(question: str, answer: str) -> tuple[UserMessage, AssistantMessage]:
     """A question and its answer, to be stored."""
     return UserMessage(content=question), AssistantMessage(content=answer, model=MODEL)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - a file is no event
-            await anyio.sleep(0.005)
 
 
 def summaries(ollama: FakeOllama) -> list[dict[str, Any]]:

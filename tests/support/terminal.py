@@ -17,7 +17,7 @@ import pyte
 
 from .server import environment
 
-SECONDS = 30
+SECONDS = 60
 """Longest wait for a text."""
 
 LINES = 5000
@@ -46,9 +46,15 @@ class Terminal:
         self._child.send(f"{text}\r")
 
     def say(self, text: str) -> None:
-        """Type a line where the next message is awaited: before, the terminal itself echoes it."""
+        """Type a line where the next message is awaited: before, the terminal itself echoes it.
+
+        It is entered once the prompt shows it, so that the next line cannot take this one's prompt
+        for its own.
+        """
         self.prompt()
-        self.enter(text)
+        self.type(text)
+        self.until(lambda shown: not shown.endswith("\n>"), f"what was typed: {text}")
+        self.enter("")
 
     def ctrl(self, letter: str) -> None:
         self._child.sendcontrol(letter)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,17 @@ def tool_folder(path: Path, code: str) -> FolderSpec:
     path.mkdir(parents=True, exist_ok=True)
     (path / "__init__.py").write_text(textwrap.dedent(code), encoding="utf-8")
     return FolderSpec(path=path)
+
+
+def children() -> set[int]:
+    """Processes that this one has started, zombies too."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = status.read_bytes().rpartition(b")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.add(int(status.parent.name))
+    return found
 
 
 @asynccontextmanager
@@ -50,10 +62,3 @@ def is_gone(pid: int) -> bool:
         return True
     except FileNotFoundError:
         return Path("/proc/self").exists()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until it holds."""
-    with anyio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody tells us
-            await anyio.sleep(0.01)

@@ -13,8 +13,10 @@ import anyio
 from mochi_server.chat import LogReader, RunLog
 from mochi_server.config import load_settings
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
+from mochi_server.state import State
 
 from .fake_ollama import FakeOllama
 
@@ -25,9 +27,12 @@ VOLATILE = frozenset({"message_id", "tool_call_id", "timestamp"})
 class Bench:
     """A runtime that talks to a fake Ollama, with one place to look at everything."""
 
-    def __init__(self, folder: Path, ollama: FakeOllama, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, ollama: FakeOllama, *, state: State | None = None, **settings: Any
+    ) -> None:
         self.ollama = ollama
-        settings.setdefault("summarization_enabled", False)  # no chats but those of the test
+        # no chats but those of the test
+        settings = {"summarization_enabled": False, "compaction": False} | settings
         self.settings = load_settings(data_dir=folder, ollama_host=ollama.url, **settings)
         provider = OllamaProvider(
             "ollama",
@@ -35,7 +40,7 @@ class Bench:
             idle_timeout=self.settings.ollama_idle_timeout_seconds,
             first_byte_timeout=self.settings.ollama_first_byte_timeout_seconds,
         )
-        self.runtime = Runtime(self.settings, providers={"ollama": provider})
+        self.runtime = Runtime(self.settings, providers={"ollama": provider}, state=state)
         self.chat = self.runtime.chat
         self.runs = self.runtime.runs
         self.sessions = self.runtime.sessions
@@ -46,7 +51,9 @@ class Bench:
 
     async def start(self, session_id: str, message: str | None = "Hello", **fields: Any) -> RunLog:
         """A running turn's log."""
-        return self.chat.start(await self.chat.open_turn(session_id, message=message, **fields))
+        return self.chat.start(
+            await self.chat.open_turn(session_id, TurnRequest(message=message, **fields))
+        )
 
     async def turn(
         self, session_id: str, message: str | None = "Hello", **fields: Any

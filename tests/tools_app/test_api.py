@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
 from mochi_server.tools.base import ToolContext
-from tests.support.mcp import SECONDS, Wire, tool, write_config
+from tests.support.mcp import Wire, tool, write_config
 from tests.support.tools import PlainSource, write_tools
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("ollama_url")
 
@@ -62,7 +62,9 @@ async def test_the_list_has_short_forms_groups_and_problems(api, folder):
                 "required": False,
             },
         },
+        "destructive": False,
     }
+    assert listed["tools"]["wipe"]["destructive"] is True
     assert list(listed["tools"]) == ["add_numbers", "wipe"]
     assert listed["groups"] == {"math": ["add_numbers"], "all_of_them": ["add_numbers", "wipe"]}
     [problem] = listed["problems"]
@@ -113,9 +115,9 @@ async def test_a_tool_of_an_mcp_server_shows_what_its_server_says(api, mochi):
     mochi.data_dir.mkdir(exist_ok=True)
     wire = Wire(mochi.data_dir / "plan", tools=[tool("read.it", hidden, title="Read", **READ_ONLY)])
     write_config(mochi.data_dir, files=wire.entry())
-    with anyio.fail_after(SECONDS):
-        while "files__read_it" not in (await api.get("/tools")).json()["tools"]:  # noqa: ASYNC110
-            await anyio.sleep(0.01)  # nothing announces it
+    await until(
+        lambda: api.get("/tools"), lambda answer: "files__read_it" in answer.json()["tools"]
+    )
     listed = (await api.get("/tools")).json()
     assert listed["groups"]["files"] == ["files__read_it"]
     detail = (await api.get("/tools/files__read_it")).json()

@@ -12,9 +12,12 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from mochi_server.config import load_settings
+from mochi_server.core.tokens import AccessTokenFile
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.redis import free_port
+from tests.support.waiting import until
 
 READ = tool("read", annotations={"readOnlyHint": True})
 
@@ -34,12 +37,14 @@ def wire(tmp_path: Path) -> Wire:
 
 
 async def until_state(api: Any, name: str, state: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"state": None}
-    with anyio.fail_after(SECONDS):
-        while found["state"] != state:
-            await anyio.sleep(0.02)
-            found = (await api.get("/mcp/servers")).json()["servers"][name]
-    return found
+    def servers(answer: Any) -> dict[str, Any]:
+        found: dict[str, Any] = answer.json()["servers"]
+        return found
+
+    answer = await until(
+        lambda: api.get("/mcp/servers"), lambda answer: servers(answer)[name]["state"] == state
+    )
+    return servers(answer)[name]
 
 
 async def test_servers_are_listed_without_their_secrets(api, data):
@@ -158,11 +163,7 @@ async def test_a_server_is_changed_restarted_and_removed(api, data, wire):
     assert changed.status_code == 200, changed.content
     assert changed.json()["config"] == {**shown, "mochi": {"prefix": "w"}}
     assert json.loads(path.read_text())["mcpServers"]["wire"]["env"] == {"KEY": "secret"}
-    tools: dict[str, Any] = {}
-    with anyio.fail_after(SECONDS):
-        while "w__read" not in tools:
-            await anyio.sleep(0.02)
-            tools = (await api.get("/tools")).json()["tools"]
+    await until(lambda: api.get("/tools"), lambda answer: "w__read" in answer.json()["tools"])
 
     restarted = await api.post("/mcp/wire/restart")
     assert restarted.json()["state"] in ("starting", "ready")
@@ -286,6 +287,17 @@ async def test_a_browser_that_comes_back_completes_an_authorization(server_of, t
             return found
 
         page = (await until("needs_authorization"))["authorization_url"]
+        settings = load_settings(data_dir=tmp_path)
+        file = AccessTokenFile(settings.tokens_path, settings.token_use_path)
+        reader = {"headers": {"Authorization": f"Bearer {file.add('reader', ['read'])}"}}
+        for path in ("servers", "health"):
+            shown = []
+            for rights in (token, reader):
+                async with http.get(f"{server.api}/mcp/{path}", **rights) as response:
+                    text = await response.text()
+                    shown.append(json.loads(text)["servers"]["guarded"]["authorization_url"])
+            assert shown == [page, None]
+            assert "state=" not in text
         async with http.get(page, allow_redirects=False) as response:
             back = response.headers["Location"]
         assert back.startswith(f"http://127.0.0.1:{port}/api/v1/mcp/oauth/callback?")
@@ -297,6 +309,11 @@ async def test_a_browser_that_comes_back_completes_an_authorization(server_of, t
                 assert response.status == status
                 assert "code-" not in await response.text()
         assert (await until("ready"))["authorization_url"] is None
+        async with http.get(f"{server.api}/audit", **token) as response:
+            entries = (await response.json())["entries"]
+        [authorized] = [each for each in entries if each["action"] == "authorize MCP server"]
+        assert (authorized["target"], authorized["outcome"]) == ({"name": "guarded"}, "done")
+        assert authorized["address"] == "127.0.0.1"
         async with http.get(f"{server.api}/tools", **token) as response:
             assert "guarded__whisper" in (await response.json())["tools"]
     secrets = (tmp_path / ".mochi" / "mcp-oauth.json").read_text()

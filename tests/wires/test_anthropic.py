@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import anyio
 import pytest
 import pytest_asyncio
+from anthropic.tools import BetaAsyncLocalFilesystemMemoryTool
 
 from chat.wires.anthropic.history import HistoryReader, block_of_data
 from chat.wires.anthropic.schemas import ReplyTurn
@@ -159,6 +161,82 @@ async def test_a_tool_of_the_server_after_a_person_has_allowed_it(client, server
     assert message.stop_reason == "end_turn"
 
 
+VENDORS = {
+    "bash": ["bash_20241022", "bash_20250124"],
+    "str_replace_editor": ["text_editor_20241022", "text_editor_20250124"],
+    "str_replace_based_edit_tool": ["text_editor_20250429", "text_editor_20250728"],
+    "memory": ["memory_20250818"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for name, kinds in VENDORS.items() for kind in kinds]
+)
+async def test_tools_that_the_vendor_describes_and_the_client_runs(client, kind, name):
+    question = user([calls(name, command="view", path="/memories")], [says("Nothing.")])
+    tools = [{"type": kind, "name": name}]
+    message = await client.beta.messages.create(**body(question, tools=tools))
+    assert message.stop_reason == "tool_use"
+    [wanted] = message.content
+    assert (wanted.name, wanted.input["command"]) == (name, "view")
+    plain = await client.messages.count_tokens(model="lorem", messages=[question])
+    described = await client.beta.messages.count_tokens(
+        model="lorem", messages=[question], tools=tools
+    )
+    assert described.input_tokens > plain.input_tokens + 40
+
+
+MOCHI_BLOCKS = ["server_tool_use", "web_search_tool_result"]
+
+
+@BOTH
+async def test_blocks_that_only_the_vendor_reads_are_left_out_and_named(client, server, send):
+    searched = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    known = {"type": "compaction", "content": "They like cats."}
+    text = {"type": "text", "text": " It rains.", "citations": None}
+    history = [
+        {"role": "user", "content": "The weather?"},
+        {"role": "assistant", "content": [known, searched, found, text]},
+    ]
+    new = {"extra_headers": {"X-Mochi-Session": "new"}}
+    raw = await client.messages.with_raw_response.create(
+        **body(*history, user([says("Yes.")])), **new
+    )
+    message = await raw.parse()
+    assert message.mochi["ignored_blocks"] == MOCHI_BLOCKS
+    _, session = await server.get(f"/sessions/{message.mochi['session_id']}")
+    texts = [each["content"] for each in session["messages"]]
+    assert texts[:2] == ["The weather?", "They like cats. It rains."]
+    assert shape(await send(client, *history, user([says("Yes.")])))[0]["text"] == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("content", "files"),
+    [
+        ("All of it.", ["text/plain"]),
+        ([{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}], ["text/plain"]),
+        ([{"type": "text", "text": "A pixel:"}, IMAGE], ["text/plain", "image/png"]),
+        ([IMAGE], ["image/png"]),
+    ],
+)
+async def test_a_document_in_parts(client, server, content, files):
+    document = {
+        "type": "document",
+        "title": "Notes",
+        "source": {"type": "content", "content": content},
+    }
+    asked = {"type": "text", "text": scripted([says("Read.")])}
+    message = await ask(
+        client,
+        {"role": "user", "content": [document, asked]},
+        extra_headers={"X-Mochi-Session": "new"},
+    )
+    _, session = await server.get(f"/sessions/{message.mochi['session_id']}")
+    attached = session["messages"][0]["attachments"]
+    assert [each["media_type"] for each in attached] == files
+
+
 async def test_what_claudes_clients_send_is_understood(client):
     cached = {"cache_control": {"type": "ephemeral"}}
     many = [{**WEATHER, "name": f"tool_{n}", **cached} for n in range(40)]
@@ -293,6 +371,7 @@ DAMAGED = {"type": "redacted_thinking", "data": "mochi:?"}
     [
         ({"extra_body": {"temperature": -1}}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"extra_body": {"compaction": {"type": "summary"}}}, "compaction"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "robot", "content": "Hi"}]}, r"messages\.0"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, r"messages\.0"),
@@ -300,6 +379,9 @@ DAMAGED = {"type": "redacted_thinking", "data": "mochi:?"}
         ({"messages": [{"role": "user", "content": [IMAGE_ELSEWHERE]}]}, "fetches none"),
         ({"messages": [{"role": "user", "content": [IMAGE] * 21}]}, "at most 20"),
         ({"messages": [{"role": "assistant", "content": [DAMAGED]}]}, "damaged"),
+        ({"messages": [{"role": "assistant", "content": [{"text": "?"}]}]}, r"messages\.0"),
+        ({"tools": [{"type": "bash_20990101", "name": "bash"}]}, r"tools\.0"),
+        ({"tools": [{"type": "vendor", "name": "bash"}]}, r"tools\.0"),
     ],
 )
 async def test_bad_bodies_are_refused_in_the_vendors_shape(client, change, field):
@@ -345,3 +427,130 @@ async def test_a_forced_tool_is_called(client, send, choice):
     assert message.stop_reason == "tool_use"
     [wanted] = message.content
     assert (wanted.name, wanted.input) == ("weather", {"city": "Lorem ipsum"})
+
+
+@anthropic.beta_async_tool
+async def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"22 degrees in {city}"
+
+
+def session_id_of(message: Any) -> str:
+    """The session of an answer of a thread, which its id names."""
+    return str(message.id.split("_")[1])
+
+
+async def roles_of(server: Server, session_id: str) -> list[str]:
+    _, session = await server.get(f"/sessions/{session_id}")
+    return [message["role"] for message in session["messages"]]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("more", [{}, {"thread": False}])
+async def test_the_runner_of_tools(client, server, streams, more):
+    """It sends the results alone, and the server has what is before them."""
+    question = user(
+        [calls("weather", city="Rome")], [calls("weather", city="Oslo")], [says("Sunny.")]
+    )
+    runner = client.beta.messages.tool_runner(
+        **body(question), tools=[weather], system="Be kind.", stream=streams, **more
+    )
+    message = await runner.until_done()
+    assert shape(message) == [{"type": "text", "text": "Sunny."}]
+    if not more:
+        *said, last = await roles_of(server, session_id_of(message))
+        assert said == ["system", "user", *["assistant", "tool"] * 2]
+        assert last == "assistant"
+
+
+async def test_the_memory_of_the_runner(client, tmp_path: Path):
+    writes = calls("memory", command="create", path="/memories/a.md", file_text="Cats.")
+    memory = BetaAsyncLocalFilesystemMemoryTool(str(tmp_path))
+    runner = client.beta.messages.tool_runner(
+        **body(user([writes], [says("Noted.")])), tools=[memory]
+    )
+    assert shape(await runner.until_done()) == [{"type": "text", "text": "Noted."}]
+    assert (tmp_path / "memories" / "a.md").read_text() == "Cats."
+
+
+async def test_a_thread_remembers(client, server):
+    thread = client.beta.messages.thread(
+        model="lorem", max_tokens=4000, system="Be kind.", tools=[WEATHER]
+    )
+    first = await thread.send(user([says("Hello.")]))
+    async with thread.stream(user([calls("weather", city="Rome")], [says("Sunny.")])) as streamed:
+        second = await streamed.get_final_message()
+    assert second.stop_reason == "tool_use"  # the tools are of the first request
+    assert thread.previous_message_id == second.id
+    result = {"type": "tool_result", "tool_use_id": second.content[0].id, "content": "22 degrees"}
+    third = await thread.send({"role": "user", "content": [result]})
+    assert shape(third) == [{"type": "text", "text": "Sunny."}]
+    session_id = session_id_of(first)
+    assert session_id_of(third) == session_id
+    begun = ["system", *["user", "assistant"] * 2]
+    assert await roles_of(server, session_id) == [*begun, "tool", "assistant"]
+
+    fork = client.beta.messages.create(
+        **body(user([says("Once more.")])), thread=after(first), extra_headers=header("new")
+    )
+    assert session_id_of(await fork) != session_id
+    await server.request("DELETE", f"/sessions/{session_id}")
+    last = await thread.send(user([says("Still here.")]))  # all of it once more
+    assert shape(last) == [{"type": "text", "text": "Still here."}]
+    again = [*begun, "tool", "assistant", "user", "assistant"]
+    assert await roles_of(server, session_id_of(last)) == again
+
+
+def after(message: Any) -> dict[str, str]:
+    return {"type": "continue", "previous_message_id": message.id}
+
+
+def header(session_id: str) -> dict[str, str]:
+    return {"X-Mochi-Session": session_id}
+
+
+REPLY = {"role": "assistant", "content": "Yes."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+UNSUPPORTED = "thread_unsupported_request"
+
+
+@pytest.mark.parametrize(
+    ("status", "error_code", "messages", "change"),
+    [
+        (400, UNSUPPORTED, [REPLY, user([says("Hi.")])], {}),
+        (400, UNSUPPORTED, [user([says("Hi.")]), SYSTEM], {}),
+        (400, UNSUPPORTED, [user([says("Hi.")]), REPLY], {"thread": {"type": "create"}}),
+        (400, None, [user([says("Hi.")])], {"system": "Be brief."}),
+        (400, None, [user([says("Hi.")])], {"tools": []}),
+        (400, None, [user([says("Hi.")])], {"extra_headers": header("0123456789")}),
+        (404, "thread_not_found", [user([says("Hi.")])], {"previous": "msg_0123456789abcdef"}),
+        (404, "thread_not_found", [user([says("Hi.")])], {"previous": "msg_?"}),
+        (
+            404,
+            "thread_not_found",
+            [user([says("Hi.")])],
+            {"previous": "msg_0123456789_0123456789abcdef"},
+        ),
+    ],
+)
+async def test_what_a_thread_cannot_do_is_said(client, status, error_code, messages, change):
+    first = await client.beta.messages.create(
+        **body(user([says("Hi.")])), thread={"type": "create"}
+    )
+    thread = {**after(first), "previous_message_id": change.pop("previous", first.id)}
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        await client.beta.messages.create(**{**body(*messages), "thread": thread, **change})
+    assert caught.value.status_code == status
+    assert caught.value.body["error"].get("details", {}).get("error_code") == error_code
+
+
+async def test_an_answer_that_is_not_complete_cannot_be_continued_yet(client):
+    slow = user([says("One."), {"stall": {"seconds": 60}}])
+    running = await client.beta.messages.create(
+        **body(slow), thread={"type": "create"}, stream=True
+    )
+    begun = await anext(running)
+    with pytest.raises(anthropic.ConflictError) as caught:
+        await client.beta.messages.create(**body(user([says("Two.")])), thread=after(begun.message))
+    await running.close()
+    assert caught.value.body["error"]["details"] == {"error_code": "thread_continue_in_flight"}

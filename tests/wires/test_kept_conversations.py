@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -73,6 +74,45 @@ async def test_front_ends_find_their_conversations_again(server, path):
     _, session = await server.get(f"/sessions/{sessions[0]}")
     said = [each["content"] for each in session["messages"] if each["role"] == "assistant"]
     assert said == ["One.", "Two."]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["found again", "named"])
+@pytest.mark.parametrize("path", ["/agui", "/ui/chat"])
+async def test_results_of_calls_that_nobody_offered_are_the_clients(server, path, named):
+    script = [calls("weather"), calls("tides")], [says("Both.")]
+    question = f"{path} {named}: {scripted(*script)}"
+    body: dict[str, Any] = {**RUN, "messages": [_message("user", question, 0)], "model": "lorem"}
+    body["forwardedProps"] = {"model": "lorem"}
+    body["tools"] = [{"name": "weather", "description": "", "parameters": {"type": "object"}}]
+    if path == "/ui/chat":
+        body["tools"] = [{"type": "function", "name": "weather", "inputSchema": {"type": "object"}}]
+    async with server.http.post(server.api + path, json=body) as response:
+        told = re.findall(
+            r'"toolCallId":"([^"]+)","toolCallName"|put-available","toolCallId":"([^"]+)"',
+            await response.text(),
+        )
+        session_id = response.headers[SESSION]
+    ids = ["".join(each) for each in told]
+    tools = [*zip(ids, ("weather", "tides"), strict=True)]
+    done = {"type": "dynamic-tool", "state": "output-available", "input": {}, "output": "22"}
+    parts = [{**done, "toolCallId": call_id, "toolName": name} for call_id, name in tools]
+    asked = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for call_id, name in tools
+    ]
+    body["messages"].append({**_message("assistant", "", 1), "parts": parts, "toolCalls": asked})
+    if path == "/agui":
+        for call_id in ids:
+            body["messages"].append(
+                {"id": call_id, "role": "tool", "toolCallId": call_id, "content": "22"}
+            )
+    headers = {SESSION: session_id} if named else {}
+    async with server.http.post(server.api + path, json=body, headers=headers) as response:
+        assert "Both." in await response.text()
+        assert response.headers[SESSION] == session_id
+    _, session = await server.get(f"/sessions/{session_id}")
+    results = [each["content"] for each in session["messages"] if each["role"] == "tool"]
+    assert results == ["22", "22"]
 
 
 def _message(role: str, text: str, number: int) -> dict[str, Any]:

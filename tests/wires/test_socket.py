@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import ollama
 import openai
 import pytest
 
+from tests.support.fake_ollama import FakeOllama
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server, running_server
 from tests.support.sockets import events_of, ready_socket, socket, text_of
+from tests.support.tools import write_tools
+from tests.wires.conftest import ADD
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,6 +57,20 @@ async def test_without_a_model_a_new_session_has_the_first_one(server: Server) -
         _, models = await server.get("/models")
         frames = await client.say(HELLO)
         assert frames[0]["data"]["model"] == models["models"][0]["name"]
+
+
+async def test_every_socket_is_told_of_an_mcp_server_that_is_added(server: Server) -> None:
+    entry = {"command": "no-such-program"}
+    async with ready_socket(server) as one, ready_socket(server, model="qwen3:14b") as other:
+        status, _ = await server.post("/mcp/add", {"name": "new", "config": entry})
+        assert status == 201
+        for client in (one, other):
+            data = (await client.until("mcpAdded"))["data"]
+            assert data["server"] == "new"
+            assert {*data} == {"server", "state", "last_error"}
+        frames = await other.say(HELLO)
+        assert text_of(frames) == "Hello there."
+    assert await server.request("DELETE", "/mcp/new") == (204, None)
 
 
 async def test_a_model_in_the_query_answers_instead_of_the_sessions(server: Server) -> None:
@@ -167,6 +185,42 @@ async def test_a_confirmation_can_be_decided_by_its_own_id_on_a_socket_that_does
         error = (await reader.until("agent:error"))["data"]
         assert error["code"] == "TOOL_EXECUTION_DENIED"
         await reader.until("done")
+
+
+async def decided_elsewhere(one: Server, other: Server, *, closes: bool) -> None:
+    """Decide by the id of a call on a socket that was not told of it."""
+    settings = ASKED | {"tools": ["add"]}
+    session_id = await one.new_session("qwen3:14b", tool_settings=settings)
+    async with ready_socket(one, session_id=session_id) as first:
+        started = await first.ask("message", {"message": SUM, "on_disconnect": "continue"})
+        asked = await first.until("tool:approval_required")
+        if closes:
+            await first.connection.close()
+        async with ready_socket(other, session_id=session_id) as later:
+            decision = {"callId": asked["data"]["callId"], "approved": True}
+            answer = await later.ask("tool:approval", decision)
+            assert answer["event"] == "reply", answer
+            path = f"/runs/{started['data']['run_id']}/events"
+            ended = [event.event async for event in one.events(path)]
+            assert ended[-2:] == ["message_complete", "done"]
+            answer = await later.ask("tool:approval", decision)
+            assert answer["data"]["code"] == "CONFIRMATION_NOT_FOUND"
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_a_call_is_decided_by_its_id_on_a_later_socket(server: Server, closes: bool) -> None:
+    await decided_elsewhere(server, server, closes=closes)
+
+
+async def test_a_call_is_decided_by_its_id_at_another_process(tmp_path: Path) -> None:
+    write_tools(tmp_path / "tools", add=ADD)
+    async with FakeOllama() as ollama, AsyncExitStack() as stack:
+        one, other = [
+            await stack.enter_async_context(running_server(data_dir=tmp_path, ollama=ollama))
+            for _ in range(2)
+        ]
+        ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2, "b": 3}}])
+        await decided_elsewhere(one, other, closes=False)
 
 
 async def test_a_run_is_read_again_after_a_number(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong while a socket is open: at other servers, in Redis, in the context window."""
+"""What goes wrong while a socket is open: other servers, the database, the context window."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import needs_redis, running_redis
+from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.server import running_server
-from tests.support.sockets import SECONDS, Frame, SocketClient, events_of, ready_socket, text_of
+from tests.support.sockets import Frame, SocketClient, events_of, ready_socket, text_of
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 ADD = '''
 def add(a: int, b: int) -> int:
@@ -32,21 +32,21 @@ async def done(client: SocketClient, run_id: str) -> list[Frame]:
 
 
 async def decide(client: SocketClient, decision: dict[str, Any]) -> None:
-    """Decide, again and again until Redis knows of the confirmation."""
-    with anyio.fail_after(SECONDS):
-        while (await client.ask("tool:approval", decision))["event"] == "error":  # noqa: ASYNC110
-            await anyio.sleep(0.05)
+    """Decide, again and again until the database knows of the confirmation."""
+    await until(
+        lambda: client.ask("tool:approval", decision), lambda answer: answer["event"] != "error"
+    )
 
 
-@needs_redis
+@needs_postgresql
 @pytest.mark.slow
-async def test_a_run_of_another_server_is_read_and_decided_also_after_redis_was_away(
+async def test_a_run_of_another_server_is_read_and_decided_also_after_its_database_was_away(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
     ollama.one_at_a_time = False
     write_tools(tmp_path / "tools", add=ADD)
-    async with running_redis(tmp_path) as redis:
-        settings = {"data_dir": tmp_path, "ollama": ollama, "redis_url": redis.url}
+    async with running_postgresql() as database:
+        settings = {"data_dir": tmp_path, "ollama": ollama, "database_url": database.url}
         async with running_server(**settings) as one, running_server(**settings) as two:
             session_id = await one.new_session(tool_settings=ASKED)
             async with (
@@ -65,7 +65,7 @@ async def test_a_run_of_another_server_is_read_and_decided_also_after_redis_was_
                     assert seen == asked
                     decision = {"callId": asked["data"]["callId"], "approved": True}
                     if is_away:
-                        await redis.stop()
+                        await database.stop()
                         for client in (first, second):
                             refused = await client.ask("tool:approval", decision)
                             assert refused["event"] == "error"
@@ -74,7 +74,7 @@ async def test_a_run_of_another_server_is_read_and_decided_also_after_redis_was_
                         async with ready_socket(two, model="qwen3:14b") as other:
                             frames = await other.say("Without a tool.")
                             assert text_of(frames) == "No tool."
-                        await redis.start()
+                        await database.start()
                     await decide(second, decision)
                     frames = await done(second, run_id)
                     assert frames == await done(first, run_id)

@@ -1,9 +1,13 @@
-"""Packages of npm against a real server: front ends of AG-UI and Vercel, OpenAI's clients."""
+"""Packages of npm against a real server: front ends, and clients of OpenAI and Anthropic.
+
+AG-UI is there twice: version 1.0, and the last one before it, which CopilotKit has.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from base64 import b64encode
 from pathlib import Path
@@ -14,11 +18,13 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.support.fake_ollama import FakeOllama
 from tests.support.images import png
 from tests.support.scripts import calls, fails, says, scripted, thinks
-from tests.support.server import Server
+from tests.support.server import Server, running_server
+from tests.support.waiting import until
 
-HERE = Path(__file__).parent / "node"
+HERE = Path(__file__).parent
 LIMIT_SECONDS = 240
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,7 +36,11 @@ node = pytest.mark.skipif(
 async def run(*command: str, cwd: Path) -> str:
     """Run a program and return what it prints."""
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command,
+        cwd=cwd,
+        env={**os.environ, "COPILOTKIT_TELEMETRY_DISABLED": "true"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         with anyio.fail_after(LIMIT_SECONDS):
@@ -43,12 +53,31 @@ async def run(*command: str, cwd: Path) -> str:
     return out.decode()
 
 
+async def installed(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with programs and the packages that they use."""
+    folder = tmp_path_factory.mktemp("npm") / name
+    shutil.copytree(HERE / name, folder)
+    await run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=folder)
+    return folder
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the programs and the packages that they use."""
-    folder = tmp_path_factory.mktemp("npm") / "node"
-    shutil.copytree(HERE, folder)
-    await run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=folder)
+    return await installed("node", tmp_path_factory)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def copilotkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of CopilotKit, with the program for AG-UI as well."""
+    folder = await installed("copilotkit", tmp_path_factory)
+    shutil.copy(HERE / "node" / "agui.js", folder)
+    return folder
+
+
+@pytest.fixture
+def ag_ui(request: pytest.FixtureRequest) -> Path:
+    """The folder of one of the versions."""
+    folder: Path = request.getfixturevalue(request.param)
     return folder
 
 
@@ -69,16 +98,23 @@ ASKED = scripted([thinks("Hm.", "Hello there.")])
 CALLED = scripted([calls("weather", city="Rome")], [says("Sunny.")])
 SUM = scripted([says("Let me see."), calls("add", a=2, b=3)], [says("Done.")])
 FAILED = scripted([says("One two three."), fails(500, "Gone.", after_words=2)])
+QUESTIONS = {"asked": ASKED, "called": CALLED, "summed": SUM, "failed": FAILED}
 SUM_CALL = {"role": "assistant", "content": "Let me see.", "calls": [["add", '{"a":2,"b":3}']]}
 
 
 @node
 @pytest.mark.slow
-@pytest.mark.timeout(LIMIT_SECONDS + 60)
-async def test_conversations_over_ag_ui(server: Server, packages: Path) -> None:
-    came = await said(
-        packages, "agui.js", server, asked=ASKED, called=CALLED, summed=SUM, failed=FAILED
-    )
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
+@pytest.mark.parametrize(
+    ("ag_ui", "success"),
+    [("packages", {"pendingToolCallIds": ["call_weather"]}), ("copilotkit", {})],
+    ids=["1.0", "0.x"],
+    indirect=["ag_ui"],
+)
+async def test_conversations_over_ag_ui(
+    server: Server, ag_ui: Path, success: dict[str, Any]
+) -> None:
+    came = await said(ag_ui, "agui.js", server, **QUESTIONS)
     streams = came["streams"]
     texts = [(each["role"], each["content"]) for each in streams["messages"][1:]]
     assert texts == [("reasoning", "Hm."), ("assistant", "Hello there.")]
@@ -89,7 +125,8 @@ async def test_conversations_over_ag_ui(server: Server, packages: Path) -> None:
     weather = [{"role": "assistant", "calls": [["weather", '{"city":"Rome"}']]}]
     weather.append({"role": "tool", "content": "22 degrees"})
     weather.append({"role": "assistant", "content": "Sunny."})
-    assert came["client"][1:] == came["session"][1:] == weather
+    called = {"outcome": {"type": "success", **success}, "messages": weather}
+    assert came["client"] == came["session"] == called
 
     done = {"role": "assistant", "content": "Done."}
     for name, result in {
@@ -106,7 +143,25 @@ async def test_conversations_over_ag_ui(server: Server, packages: Path) -> None:
 
 @node
 @pytest.mark.slow
-@pytest.mark.timeout(LIMIT_SECONDS + 60)
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
+async def test_conversations_by_copilotkit(server: Server, copilotkit: Path) -> None:
+    came = await said(copilotkit, "copilotkit.js", server, **QUESTIONS)
+    said_before, called = ["assistant", "Let me see."], ["assistant", None]
+    messages = {
+        "streams": [["reasoning", "Hm."], ["assistant", "Hello there."]],
+        "client": [called, ["tool", "22 degrees in Rome"], ["assistant", "Sunny."]],
+        "server": [said_before, ["tool", "23"], ["assistant", "Done."]],
+        "failed": [["assistant", "One two"]],
+    }
+    assert {name: each["messages"] for name, each in came.items()} == messages
+    failed = came.pop("failed")
+    assert failed["errors"] == ["Provider 'test': Gone."]
+    assert not any(each["errors"] for each in came.values())
+
+
+@node
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
 async def test_conversations_over_the_ui_message_stream(server: Server, packages: Path) -> None:
     both = scripted([calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")])
     twice = scripted([calls_of((1, 1))], [calls_of((2, 2), (3, 3))], [says("Done.")])
@@ -163,7 +218,7 @@ async def test_conversations_over_the_ui_message_stream(server: Server, packages
 
 @node
 @pytest.mark.slow
-@pytest.mark.timeout(LIMIT_SECONDS + 60)
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
 async def test_conversations_by_clients_of_openai(server: Server, packages: Path) -> None:
     came = await said(
         packages,
@@ -185,7 +240,52 @@ async def test_conversations_by_clients_of_openai(server: Server, packages: Path
     assert came["ai"]["tokens"] > 0
 
 
-RUN = {"threadId": "thread", "runId": "run", "tools": [], "context": []}
+@node
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
+async def test_the_ai_sdk_demands_objects_of_a_model_of_ollama(
+    packages: Path, tmp_path: Path
+) -> None:
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        came = await said(packages, "demanded.js", server)
+    town = {"name": "Lorem ipsum", "people": 1}
+    assert came == {"required": ["town", town], "named": ["town", town], "formed": town}
+    assert all(chat["format"] and "tools" not in chat for chat in ollama.chats)
+
+
+@node
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_SECONDS)
+async def test_threads_by_the_client_of_anthropic(server: Server, packages: Path) -> None:
+    came = await said(
+        packages, "anthropic.js", server, asked=ASKED, called=CALLED, again=scripted([says("Bye.")])
+    )
+    assert came["runner"]["text"] == came["stream"]["text"] == "Sunny."
+    assert came["thread"]["texts"] == ["Sunny.", "Bye."]
+    [session_id] = {each.split("_")[1] for each in came["thread"]["ids"]}
+    roles = {
+        session_id: [
+            "system",
+            *["user", "assistant"] * 2,
+            "tool",
+            "assistant",
+            "user",
+            "assistant",
+        ],
+        came["runner"]["id"].split("_")[1]: ["user", "assistant", "tool", "assistant"],
+    }
+    for each, expected in roles.items():
+        _, session = await server.get(f"/sessions/{each}")
+        assert [message["role"] for message in session["messages"]] == expected
+
+
+RUN = {
+    "threadId": "thread",
+    "runId": "run",
+    "protocolVersion": "1.0",
+    "tools": [],
+    "context": [],
+}
 
 
 async def ask(server: Server, path: str, body: dict[str, Any]) -> httpx.Response:
@@ -217,11 +317,8 @@ async def test_a_run_whose_session_is_not_kept_waits_for_a_decision(server):
     asked = await ask_agent(server, SUM, tools=["add"])
     kept = await ask_agent(server, SUM, tools=["add"], session_id="new")
     kept_run = kept[0]["metadata"]["mochi"]["run_id"]
-    with anyio.fail_after(30):  # until the server has let the other run go
-        while True:
-            if any("Turn waits" in line and kept_run in line for line in server.output):
-                break
-            await anyio.sleep(0.02)
+    # until the server has let the other run go
+    await until(lambda: any("Turn waits" in each and kept_run in each for each in server.output))
     for events in (asked, kept):
         answer = answer_to(events, approved=True, editedArgs={"a": 20, "b": 3})
         done = await ask_agent(server, "", resume=answer)
@@ -274,17 +371,35 @@ async def test_images_reach_the_model(server):
     shown = {"id": "1", "role": "user", "content": parts}
     props = {"model": "lorem", "session_id": "new"}
     agent = await ask(server, "/agui", {**RUN, "messages": [shown], "forwardedProps": props})
+    binary = {"type": "binary", "mimeType": "image/png", "data": pixel, "filename": "a.png"}
+    url = {**binary, "data": None, "url": f"data:image/png;base64,{pixel}"}
+    older = [
+        await ask(
+            server,
+            "/agui",
+            {
+                **RUN,
+                "messages": [{**shown, "content": [parts[0], part]}],
+                "forwardedProps": props,
+            },
+        )
+        for part in (binary, url)
+    ]
     file = {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{pixel}"}
     message = {"id": "1", "role": "user", "parts": [parts[0], file]}
     chat = await ask(server, "/ui/chat", {**props, "messages": [message]})
     assert chat.headers["x-vercel-ai-ui-message-stream"] == "v1"
-    for answer in (agent, chat):
+    for answer in (agent, chat, *older):
         _, session = await server.get(f"/sessions/{answer.headers['X-Mochi-Session']}")
         [attached] = session["messages"][0]["attachments"]
         assert attached["media_type"] == "image/png"
+        assert answer not in older or attached["name"] == "a.png"
     file["url"] = "https://example.com/cat.png"
     refused = await ask(server, "/ui/chat", {**props, "messages": [message]})
     assert refused.status_code == 400
+    message = {**shown, "content": [{**url, "url": file["url"]}]}
+    body = {**RUN, "messages": [message], "forwardedProps": props}
+    assert (await ask(server, "/agui", body)).status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/agui", "/ui/chat"])
@@ -311,14 +426,46 @@ async def test_presets_and_forms_of_answers(server, path):
         assert refused.status_code == status
 
 
-async def test_of_the_tools_of_both_sides_those_that_are_named_are_offered(server):
-    """A function of the client, and tools of the server from two places."""
-    tools = [
-        {"type": "function", "name": "weather"},
-        {"type": "mochi", "names": ["add"]},
-        {"type": "mochi", "names": []},
-    ]
-    question = {"id": "1", "role": "user", "parts": [{"type": "text", "text": SUM}]}
-    body = {"model": "lorem", "messages": [question], "tools": tools}
-    answer = await ask(server, "/ui/chat", body)
-    assert "tool-approval-request" in answer.text
+MOCHI = [{"type": "mochi", "names": ["add"]}, {"type": "mochi", "names": []}]
+
+
+@pytest.mark.parametrize(
+    ("path", "tools", "named"),
+    [
+        ("/ui/chat", [{"type": "function", "name": "weather"}, *MOCHI], None),
+        ("/agui", [{"name": "weather"}, *MOCHI], None),
+        ("/agui", [{"name": "weather"}, *MOCHI], []),
+        ("/agui", [{"name": "weather"}], ["add"]),
+    ],
+)
+async def test_of_the_tools_of_both_sides_those_that_are_named_are_offered(
+    server, path, tools, named
+):
+    """A function of the client, and tools of the server from several places."""
+    question = {"id": "1", "role": "user", "parts": [{"type": "text", "text": SUM}], "content": SUM}
+    body = {**RUN, "model": "lorem", "messages": [question], "tools": tools}
+    answer = await ask(server, path, {**body, "forwardedProps": {"model": "lorem", "tools": named}})
+    assert ("tool-approval-request" if path == "/ui/chat" else '"type":"interrupt"') in answer.text
+
+
+@pytest.mark.parametrize("version", ["1.0", None])
+async def test_a_run_that_a_person_stops(server, version):
+    """Clients before 1.0 refuse an outcome that they do not know."""
+    asked = scripted([says("One two three."), {"stall": {"seconds": 60}}, says("Four.")])
+    body = {**RUN, "protocolVersion": version, "forwardedProps": {"model": "lorem"}}
+    body["messages"] = [{"id": "1", "role": "user", "content": asked}]
+    events: list[Any] = []
+    async with (
+        httpx.AsyncClient(base_url=f"{server.url}/api/v1", timeout=60) as client,
+        client.stream("POST", "/agui", json=body) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: "):
+                continue
+            events.append(json.loads(line[6:]))
+            if events[-1]["type"] == "TEXT_MESSAGE_CONTENT" and len(events) == 4:
+                run_id = answer.headers["X-Run-Id"]
+                assert (await client.post(f"/runs/{run_id}/stop")).status_code < 300
+    assert events[0].get("protocolVersion") == version
+    assert events[-1]["type"] == "RUN_FINISHED"
+    assert events[-1].get("outcome") == ({"type": "cancelled"} if version else None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.confirmations.confirmation import timestamp, utc_now
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
+from mochi_server.core.clock import timestamp, utc_now
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import (
     ConfirmationRequired,
@@ -17,13 +17,15 @@ from mochi_server.protocol.events import (
     ToolInputRequired,
     ToolResultReady,
 )
+from mochi_server.protocol.fold import PartKind
 
 from ..common.answers import extras_of
 from ..common.approvals import ApprovalId
-from ..common.steps import Kind, StepEncoder
+from ..common.steps import StepEncoder
 from .schemas import RunAgentInput
 
 PROTOCOL_VERSION = "1.0"
+"""Not named to clients that name none, of before 1.0: they refuse what it has added."""
 
 DECISION: JSONObject = {
     "type": "object",
@@ -52,6 +54,7 @@ class EventEncoder(StepEncoder):
     ) -> None:
         super().__init__(started, session_id, answered)
         self._ids = {"threadId": run.thread_id, "runId": run.run_id}
+        self._names_version = run.protocol_version is not None
         self._part = 0
         """Number of texts and thoughts of this step so far."""
         self._has_text = False
@@ -63,31 +66,27 @@ class EventEncoder(StepEncoder):
 
     @property
     def _message_id(self) -> str:
-        return f"msg_{self.name}_{self.step}"
+        return f"msg_{self.name}_{self.fold.reply}"
 
     def begin(self) -> bytes:
         extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
         if self.session_id is not None:
             extras["session_id"] = self.started.session_id
-        begun = _event(
-            "RUN_STARTED",
-            **self._ids,
-            protocolVersion=PROTOCOL_VERSION,
-            metadata={"mochi": extras},
-        )
+        version = {"protocolVersion": PROTOCOL_VERSION} if self._names_version else {}
+        begun = _event("RUN_STARTED", **self._ids, **version, metadata={"mochi": extras})
         return begun + self.begin_step()
 
     def begin_step(self) -> bytes:
         self._part, self._has_text = 0, False
-        return _event("STEP_STARTED", stepName=f"step {self.step + 1}")
+        return _event("STEP_STARTED", stepName=f"step {self.fold.reply + 1}")
 
-    def end_step(self) -> bytes:
-        return _event("STEP_FINISHED", stepName=f"step {self.step + 1}")
+    def end_step(self, number: int) -> bytes:
+        return _event("STEP_FINISHED", stepName=f"step {number + 1}")
 
-    def open(self, kind: Kind) -> bytes:
+    def open(self, kind: PartKind) -> bytes:
         self._part += 1
         if kind == "thinking":
-            self._id = f"rsn_{self.name}_{self.step}_{self._part}"
+            self._id = f"rsn_{self.name}_{self.fold.reply}_{self._part}"
             self._content = _content("REASONING_MESSAGE_CONTENT", self._id)
             begun = _event("REASONING_START", messageId=self._id)
             return begun + _event("REASONING_MESSAGE_START", messageId=self._id, role="reasoning")
@@ -99,7 +98,7 @@ class EventEncoder(StepEncoder):
     def delta(self, text: str) -> bytes:
         return b"%b%b}\n\n" % (self._content, orjson.dumps(text))
 
-    def close(self, kind: Kind) -> bytes:
+    def close(self, kind: PartKind) -> bytes:
         if kind == "thinking":
             ended = _event("REASONING_MESSAGE_END", messageId=self._id)
             return ended + _event("REASONING_END", messageId=self._id)
@@ -126,7 +125,7 @@ class EventEncoder(StepEncoder):
     def result(self, event: ToolResultReady) -> bytes:
         return _event(
             "TOOL_CALL_RESULT",
-            messageId=f"res_{self.name}_{self.step}_{event.tool_call_id}",
+            messageId=f"res_{self.name}_{self.fold.reply}_{event.tool_call_id}",
             toolCallId=event.tool_call_id,
             role="tool",
             content=event.result or "" if event.success else f"Error: {event.error_message}",
@@ -139,7 +138,7 @@ class EventEncoder(StepEncoder):
         if event.timeout_seconds:
             expires_at = utc_now() + timedelta(seconds=event.timeout_seconds)
             interrupt["expiresAt"] = timestamp(expires_at)
-        return self._finish({"type": "interrupt", "interrupts": [interrupt]})
+        return self._finish(outcome={"type": "interrupt", "interrupts": [interrupt]})
 
     def end(self, complete: MessageComplete) -> bytes:
         more: dict[str, Any] = {
@@ -149,21 +148,23 @@ class EventEncoder(StepEncoder):
             }
         }
         counted = (complete.prompt_eval_count, complete.eval_count)
-        if self.step == 0 and None not in counted:  # of one reply, which is the whole run
+        if self.fold.reply == 0 and None not in counted:  # of one reply, which is the whole run
             prompt, generated = (count or 0 for count in counted)
             usage = {"inputTokens": prompt, "outputTokens": generated}
             total = {"model": complete.model, "totalTokens": prompt + generated}
             more["usage"] = [{**usage, **total}]
-        return self._finish({"type": "success", "pendingToolCallIds": self._pending}, **more)
+        pending = {"pendingToolCallIds": self._pending} if self._names_version else {}
+        return self._finish(outcome={"type": "success", **pending}, **more)
 
     def fail(self, event: ErrorEvent) -> bytes:
         return _event("RUN_ERROR", message=event.message, code=event.code)
 
     def stop(self) -> bytes:
-        return self._finish({"type": "cancelled"})
+        outcome = {"outcome": {"type": "cancelled"}} if self._names_version else {}
+        return self._finish(**outcome)
 
-    def _finish(self, outcome: JSONObject | dict[str, Any], **more: Any) -> bytes:  # noqa: ANN401 - JSON
-        return self.end_step() + _event("RUN_FINISHED", **self._ids, outcome=outcome, **more)
+    def _finish(self, **more: Any) -> bytes:  # noqa: ANN401 - JSON
+        return self.end_step(self.fold.reply) + _event("RUN_FINISHED", **self._ids, **more)
 
 
 def _question(event: ConfirmationRequired | ToolInputRequired) -> JSONObject:

@@ -15,6 +15,7 @@ from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, a
 from ..common.history import let_others_run
 from ..openai.history import call_of
 from .schemas import (
+    BinaryPart,
     Content,
     ContentText,
     InputInstruction,
@@ -22,8 +23,8 @@ from .schemas import (
     InputReply,
     InputResult,
     InputThought,
+    MediaData,
     MediaPart,
-    MediaUrl,
     RunAgentInput,
 )
 
@@ -85,17 +86,24 @@ async def _question(
     question = UserMessage(content=_text(content))
     files: list[NewAttachment] = []
     for part in () if isinstance(content, str) else content:
-        if not isinstance(part, MediaPart):
-            continue
-        source = part.source
-        if isinstance(source, MediaUrl):
-            if not source.value.startswith("data:"):
-                raise InvalidRequest("A file must be a data URL: the server fetches none.")
-            files.append(await reader.read(source.value))
-        else:
-            files.append(await reader.read(source.value, media_type=source.mime_type))
+        match part:
+            case MediaPart(source=MediaData() as source):
+                files.append(await reader.read(source.value, media_type=source.mime_type))
+            case MediaPart():
+                files.append(await reader.read(_data_url(part.source.value)))
+            case BinaryPart(data=str() as data):
+                file = await reader.read(data, name=part.filename, media_type=part.mime_type)
+                files.append(file)
+            case BinaryPart():
+                files.append(await reader.read(_data_url(part.url or ""), name=part.filename))
     attach(question, files)
     return question, files
+
+
+def _data_url(url: str) -> str:
+    if not url.startswith("data:"):
+        raise InvalidRequest("A file must be a data URL: the server fetches none.")
+    return url
 
 
 def _reply(message: InputReply, names: dict[str, str]) -> AssistantMessage:

@@ -8,14 +8,15 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.completions import CompletionRequest
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.errors import InvalidRequest
 
 from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, asked, decide
 from ..common.body import read_body
+from ..common.interfaces import start_run
+from ..common.tools import offered
 from .encoder import EventEncoder
 from .history import read_history
 from .schemas import ResumeEntry, RunAgentInput
@@ -44,25 +45,12 @@ async def run_agent(request: HttpRequest) -> HttpResponseBase:
 
 
 async def _start(payload: RunAgentInput, session_id: str | None) -> StartedRun:
-    runtime, props = get_runtime(), payload.forwarded_props
-    if props.model is None:
-        raise InvalidRequest("forwardedProps.model must name a model.")
-    messages, files = await read_history(payload, runtime.attachment_reader)
-    return await runtime.completions.start(
-        CompletionRequest(
-            model=props.model,
-            messages=messages,
-            tells_all_calls=True,
-            attachments=files,
-            options=props.options,
-            think=props.think,
-            response_format=props.response_format,
-            client_tools=[tool.schema_for_model() for tool in payload.tools],
-            tools=props.tools,
-            session_id=session_id,
-            continues=session_id is not None and runtime.settings.on_disconnect == "continue",
-        )
-    )
+    props = payload.forwarded_props
+    history = await read_history(payload, get_runtime().attachment_reader)
+    client_tools, tools = offered(payload.tools, none=False, only=None)
+    if props.tools is not None:
+        tools = [*props.tools, *(tools or ())]
+    return await start_run(props, history, session_id, client_tools=client_tools, tools=tools)
 
 
 async def _resume(approval: ApprovalId, entry: ResumeEntry) -> StartedRun:

@@ -1,18 +1,18 @@
-"""Requests of AG-UI, as far as they are understood; other fields are ignored."""
+"""Requests of AG-UI, as far as they are understood; other fields are ignored.
+
+Clients before version 1.0 name no version.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
 from mochi_server.errors import JSONObject
-from mochi_server.protocol.options import ModelOptions
-from mochi_server.protocol.response_format import ResponseFormat
-from sessions_app.schemas import ModelName
 
-from ..common.schemas import History
+from ..common.schemas import AnyTool, History, InterfaceOptions, Several
 
 
 class AgUiPart(BaseModel):
@@ -50,10 +50,21 @@ class MediaPart(AgUiPart):
     source: Annotated[MediaData | MediaUrl, Field(discriminator="type")]
 
 
+class BinaryPart(AgUiPart):
+    """A file, as clients before 1.0 send it."""
+
+    type: Literal["binary"]
+    mime_type: str
+    data: str | None = None
+    url: str | None = Field(default=None, description="A data URL.")
+    filename: str | None = None
+
+
 Content = Annotated[
     Annotated[str, Tag("text")]
     | Annotated[
-        list[Annotated[ContentText | MediaPart, Field(discriminator="type")]], Tag("parts")
+        Several[Annotated[ContentText | MediaPart | BinaryPart, Field(discriminator="type")]],
+        Tag("parts"),
     ],
     Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
 ]
@@ -92,7 +103,7 @@ class InputReply(AgUiPart):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: list[InputToolCall] | None = None
+    tool_calls: Several[InputToolCall] | None = None
 
 
 class InputResult(AgUiPart):
@@ -129,6 +140,10 @@ class FrontEndTool(AgUiPart):
     description: str = ""
     parameters: dict[str, Any] | None = None
 
+    @property
+    def function_name(self) -> str:
+        return self.name
+
     def schema_for_model(self) -> JSONObject:
         function: JSONObject = {
             "name": self.name,
@@ -153,17 +168,10 @@ class ResumeEntry(AgUiPart):
     payload: dict[str, Any] | None = None
 
 
-class ForwardedProps(BaseModel):
+class ForwardedProps(InterfaceOptions):
     """What AG-UI has no field for."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    model: ModelName | None = None
-    tools: list[str] | None = Field(default=None, description="Names of the server's tools.")
-    session_id: str | None = None
-    think: StrictBool | Literal["low", "medium", "high", "max"] = False
-    options: ModelOptions = ModelOptions()
-    response_format: ResponseFormat | None = None
+    tools: Several[str] | None = Field(default=None, description="Names of the server's tools.")
 
 
 class RunAgentInput(AgUiPart):
@@ -171,8 +179,9 @@ class RunAgentInput(AgUiPart):
 
     thread_id: str
     run_id: str
+    protocol_version: str | None = None
     messages: History[RunMessage]
-    tools: list[FrontEndTool] = []
-    context: list[ContextItem] = []
+    tools: Several[AnyTool[FrontEndTool]] = []
+    context: Several[ContextItem] = []
     forwarded_props: ForwardedProps = ForwardedProps()
-    resume: list[ResumeEntry] | None = None
+    resume: Several[ResumeEntry] | None = None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from mochi_server.chat.runs.control import StartedRun
-from mochi_server.protocol.events import (
-    MessageComplete,
-)
+from mochi_server.chat.control import StartedRun
+from mochi_server.protocol.events import ErrorEvent, MessageComplete
+from mochi_server.protocol.fold import Fold, PartKind
 
-from ..common.answers import PartKind, WholeAnswer, extras_of
-from ..common.encoder import StreamEncoder
+from ..common.answers import extras_of
+from ..common.encoder import TextEncoder
 from .errors import SERVER_ERROR, error_object
 from .history import block_of_data
 
@@ -31,35 +31,47 @@ _DELTA = {
 }
 
 
-def message_of(
-    started: StartedRun,
-    answer: WholeAnswer,
-    *,
-    model: str,
-    session_id: str | None,
-    shows_thinking: bool,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFrame:
+    """What a message says beside the answer."""
+
+    message_id: str
+    model: str
+    session_id: str | None
+    shows_thinking: bool
+    ignored_blocks: list[str]
+    """Types of the blocks of the conversation that the model was not sent."""
+
+    def extras(self, started: StartedRun, complete: MessageComplete) -> dict[str, Any]:
+        """Return the field ``mochi``."""
+        ignored = {"ignored_blocks": self.ignored_blocks} if self.ignored_blocks else {}
+        return {**extras_of(started, self.session_id, complete), **ignored}
+
+
+def message_of(started: StartedRun, fold: Fold, frame: AnswerFrame) -> dict[str, Any]:
     """Return a run as one message."""
-    complete = answer.complete
+    complete = fold.answer()
     content = [
-        _text_block(kind, text) for kind, text in answer.parts if kind == "text" or shows_thinking
+        _text_block(kind, text)
+        for kind, text in fold.joined_parts()
+        if kind == "text" or frame.shows_thinking
     ]
     return {
-        **_head(started, model),
+        **_head(frame),
         "content": [*content, *_last_blocks(complete)],
         "stop_reason": _stop_reason(complete),
         "stop_sequence": complete.stop_sequence,
         "usage": _usage(complete),
-        "mochi": extras_of(started, session_id, complete),
+        "mochi": frame.extras(started, complete),
     }
 
 
-def _head(started: StartedRun, model: str) -> dict[str, Any]:
+def _head(frame: AnswerFrame) -> dict[str, Any]:
     return {
-        "id": f"msg_{started.run_id.removeprefix('run_')}",
+        "id": frame.message_id,
         "type": "message",
         "role": "assistant",
-        "model": model,
+        "model": frame.model,
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
@@ -105,29 +117,26 @@ def _event(name: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **data}))
 
 
-class MessageEncoder(StreamEncoder):
+class MessageEncoder(TextEncoder):
     """Encodes a run as the events of a message."""
 
-    def __init__(
-        self, started: StartedRun, *, model: str, session_id: str | None, shows_thinking: bool
-    ) -> None:
-        super().__init__(started, session_id)
-        self._model = model
-        self._shows_thinking = shows_thinking
+    def __init__(self, started: StartedRun, frame: AnswerFrame) -> None:
+        super().__init__(started, frame.session_id)
+        self._frame = frame
         self._index = 0
         """Number of the block that is open, or comes next."""
         self._open: PartKind | None = None
         self._delta = b""
         """The beginning of a delta of the open block."""
 
-    def _begin(self) -> bytes:
-        return _event("message_start", message=_head(self._started, self._model)) + PING
+    def begin(self) -> bytes:
+        return _event("message_start", message=_head(self._frame)) + PING
 
-    def _text(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         return self._piece("text", text)
 
-    def _thought(self, text: str) -> bytes:
-        return self._piece("thinking", text) if self._shows_thinking else b""
+    def thought(self, text: str) -> bytes:
+        return self._piece("thinking", text) if self._frame.shows_thinking else b""
 
     def _piece(self, kind: PartKind, text: str) -> bytes:
         if kind == self._open:
@@ -156,12 +165,12 @@ class MessageEncoder(StreamEncoder):
         signed = self._changed(type="signature_delta", signature=SIGNATURE) if is_thinking else b""
         return signed + self._stop()
 
-    def _error(self, message: str, code: str) -> bytes:
+    def fail(self, event: ErrorEvent) -> bytes:
         return b"event: error\ndata: %b\n\n" % orjson.dumps(
-            error_object(message, code, SERVER_ERROR)
+            error_object(event.message, event.code, SERVER_ERROR)
         )
 
-    def _end(self, complete: MessageComplete) -> bytes:
+    def end(self, complete: MessageComplete) -> bytes:
         closed = self._close()
         blocks = [self._block(block) for block in _last_blocks(complete)]
         end = _event(
@@ -171,7 +180,7 @@ class MessageEncoder(StreamEncoder):
                 "stop_sequence": complete.stop_sequence,
             },
             usage=_usage(complete),
-            mochi=extras_of(self._started, self._session_id, complete),
+            mochi=self._frame.extras(self.started, complete),
         )
         return b"".join([closed, *blocks, end, _event("message_stop")])
 

@@ -38,4 +38,7 @@ def error_object(message: str, code: str, status: int) -> dict[str, Any]:
 
 def error_shape(error: MochiError) -> dict[str, Any]:
     """Return the object of one of our errors."""
-    return error_object(error.message, error.code, error.status)
+    shape = error_object(error.message, error.code, error.status)
+    if (error_code := error.details.get("error_code")) is not None:
+        shape["error"]["details"] = {"error_code": error_code}
+    return shape

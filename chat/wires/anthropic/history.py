@@ -22,8 +22,11 @@ from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, a
 from ..common.history import FILES_OF_RESULTS, let_others_run
 from .schemas import (
     AnyTurn,
+    CompactionBlock,
+    ContentSource,
     DocumentBlock,
     ImageBlock,
+    OtherBlock,
     RedactedThinkingBlock,
     ReplyTurn,
     SearchResultBlock,
@@ -69,6 +72,8 @@ class HistoryReader:
         self.messages: list[Message] = []
         self.files: list[NewAttachment] = []
         """The files that the messages name."""
+        self.ignored: set[str] = set()
+        """Types of the blocks that are left out."""
 
     async def read(
         self, system: str | Sequence[TextBlock] | None, turns: Sequence[AnyTurn]
@@ -104,7 +109,7 @@ class HistoryReader:
             elif isinstance(block, str | TextBlock | SearchResultBlock):
                 texts.append(_text_of(block))
             else:
-                files.append(await self._file(block))
+                files += await self._files(block)
         if has_results and not texts and not files:
             return
         text = "\n".join(texts)
@@ -122,7 +127,7 @@ class HistoryReader:
             if isinstance(part, str | TextBlock | SearchResultBlock):
                 texts.append(_text_of(part))
             else:
-                files.append(await self._file(part))
+                files += await self._files(part)
         text = "\n".join(texts)
         result = ToolMessage(
             content=f"Error: {text}" if block.is_error else text,
@@ -132,15 +137,22 @@ class HistoryReader:
         self.messages.append(result)
         return files
 
-    async def _file(self, block: ImageBlock | DocumentBlock) -> NewAttachment:
-        source = block.source
+    async def _files(self, block: ImageBlock | DocumentBlock) -> list[NewAttachment]:
+        """Return the files of a block; a document in parts is a text, and its images."""
+        source, name = block.source, block.title if isinstance(block, DocumentBlock) else None
         if isinstance(source, UrlSource):
             raise InvalidRequest(
                 f"The {block.type} must be in the request: the server fetches none."
             )
-        name = block.title if isinstance(block, DocumentBlock) else None
+        if isinstance(source, ContentSource):
+            text = "\n\n".join(source.texts).encode()
+            texts = [text] if text else []
+            files = [await self._reader.read(each, name=name) for each in texts]
+            for image in source.images:
+                files += await self._files(image)
+            return files
         content = source.data.encode() if isinstance(source, TextSource) else source.data
-        return await self._reader.read(content, name=name, media_type=source.media_type)
+        return [await self._reader.read(content, name=name, media_type=source.media_type)]
 
     def _read_reply(self, turn: ReplyTurn) -> None:
         if isinstance(turn.content, str):
@@ -150,7 +162,7 @@ class HistoryReader:
         data: JSONObject | None = None
         for block in turn.content:
             match block:
-                case TextBlock():
+                case TextBlock() | CompactionBlock():
                     texts.append(block.text)
                 case ThinkingBlock():
                     thoughts.append(block.thinking)
@@ -159,14 +171,15 @@ class HistoryReader:
                 case ToolUseBlock():
                     calls.append(ToolCall(id=block.id, name=block.name, arguments=block.input))
                     self._names[block.id] = block.name
-        reply = AssistantMessage(content="".join(texts))
-        if thinking := "".join(thoughts):
-            reply.thinking = thinking
-        if calls:
-            reply.tool_calls = [call.as_stored() for call in calls]
-        if data is not None:
-            reply.provider_data = data
-        self.messages.append(reply)
+                case OtherBlock():
+                    self.ignored.add(block.type)
+        more = {
+            "thinking": "".join(thoughts),
+            "tool_calls": [call.as_stored() for call in calls],
+            "provider_data": data,
+        }
+        reply = {name: value for name, value in more.items() if value}
+        self.messages.append(AssistantMessage.model_validate({"content": "".join(texts), **reply}))
 
 
 def _text(content: str | Sequence[TextBlock]) -> str:

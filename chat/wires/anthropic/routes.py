@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
@@ -9,14 +11,16 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
 from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import Think
 
-from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
-from ..common.api import WireAPI, options_of, session_of
+from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.api import WireAPI, continues, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
-from .encoder import MessageEncoder, message_of
+from . import threads
+from .encoder import AnswerFrame, MessageEncoder, message_of
 from .history import HistoryReader
 from .schemas import MessagesRequest, TokenCountRequest
 
@@ -30,43 +34,42 @@ BUDGETS: tuple[tuple[int, Think], ...] = ((2048, "low"), (8192, "medium"), (16_3
 async def create_message(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, in one piece or as a stream."""
     payload = await read_body(request, MessagesRequest)
-    runtime = get_runtime()
     session_id = session_of(request, payload.metadata)
-    asked = await _read(payload, options_of(payload.options), session_id)
-    started = await runtime.completions.start(asked)
-    session_id = started.kept_session_id
-    shows_thinking = payload.thinking is None or payload.thinking.display != "omitted"
-    if payload.stream:
-        encoder = MessageEncoder(
-            started, model=payload.model, session_id=session_id, shows_thinking=shows_thinking
-        )
-        return WireStreamResponse(started, encoder, request.path_info, session_id)
-    answer = await WholeAnswer.of(started)
-    return JsonResponse(
-        message_of(
-            started,
-            answer,
-            model=payload.model,
-            session_id=session_id,
-            shows_thinking=shows_thinking,
-        ),
-        headers={**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))},
+    payload = await threads.completed(payload, session_id)
+    reader = HistoryReader(get_runtime().attachment_reader)
+    asked = await _read(payload, reader, options_of(payload.options), session_id)
+    is_kept = session_id is not None or payload.thread is not None
+    asked = replace(asked, turn=replace(asked.turn, continues=continues(is_kept=is_kept)))
+    started, message_id = await threads.start(asked, payload)
+    frame = AnswerFrame(
+        message_id=message_id or f"msg_{started.run_id.removeprefix('run_')}",
+        model=payload.model,
+        session_id=started.kept_session_id,
+        shows_thinking=payload.thinking is None or payload.thinking.display != "omitted",
+        ignored_blocks=sorted(reader.ignored),
     )
+    if payload.stream:
+        encoder = MessageEncoder(started, frame)
+        return WireStreamResponse(started, encoder, request.path_info, frame.session_id)
+    fold = await whole_run(started)
+    headers = headers_of(started, frame.session_id, fold.answer().dropped_messages)
+    return JsonResponse(message_of(started, fold, frame), headers=headers)
 
 
 @api.post("/messages/count_tokens")
 async def count_tokens(request: HttpRequest) -> HttpResponseBase:
     """Estimate the tokens of a conversation."""
-    payload = await read_body(request, TokenCountRequest)
-    tokens = await get_runtime().completions.count_tokens(await _read(payload))
-    return JsonResponse({"input_tokens": tokens})
+    payload, runtime = await read_body(request, TokenCountRequest), get_runtime()
+    asked = await _read(payload, HistoryReader(runtime.attachment_reader))
+    return JsonResponse({"input_tokens": await runtime.completions.count_tokens(asked)})
 
 
 async def _read(
-    payload: TokenCountRequest, options: ModelOptions = NO_OPTIONS, session_id: str | None = None
+    payload: TokenCountRequest,
+    reader: HistoryReader,
+    options: ModelOptions = NO_OPTIONS,
+    session_id: str | None = None,
 ) -> CompletionRequest:
-    runtime = get_runtime()
-    reader = HistoryReader(runtime.attachment_reader)
     await reader.read(payload.system, payload.messages)
     choice = payload.tool_choice
     client_tools, tools = offered(
@@ -75,24 +78,27 @@ async def _read(
         only=[choice.name or ""] if choice is not None and choice.type == "tool" else None,
     )
     return CompletionRequest(
-        model=payload.model,
         messages=reader.messages,
-        attachments=reader.files,
-        options=options,
-        think=_think(payload),
+        turn=TurnRequest(
+            model=payload.model,
+            attachments=reader.files,
+            options=options,
+            think=_think(payload),
+            response_format=_format(payload),
+            client_tools=client_tools,
+            must_call=choice is not None and choice.type in ("any", "tool"),
+            selected=tools,
+        ),
         think_if_able=payload.thinking is not None and payload.thinking.type != "enabled",
-        response_format=_format(payload),
-        client_tools=client_tools,
-        must_call=choice is not None and choice.type in ("any", "tool"),
-        tools=tools,
         session_id=session_id,
-        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
     )
 
 
-def _think(payload: TokenCountRequest) -> Think:
+def _think(payload: TokenCountRequest) -> Think | None:
     thinking = payload.thinking
-    if thinking is None or thinking.type == "disabled":
+    if thinking is None:
+        return None
+    if thinking.type == "disabled":
         return False
     if thinking.budget_tokens is not None:
         levels = (think for most, think in BUDGETS if thinking.budget_tokens <= most)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import History, RequestPart, ServerTools
+from ..common.schemas import History, RequestPart, ServerTools, Several
+from .vendor_tools import VENDOR_TOOLS
 
 
 def _kind(value: object) -> str:
@@ -53,13 +54,37 @@ class ImageBlock(RequestPart):
     source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
 
 
+class ContentSource(RequestPart):
+    """A document in parts."""
+
+    type: Literal["content"]
+    content: Annotated[
+        Annotated[str, Tag("text")]
+        | Annotated[
+            Several[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]], Tag("blocks")
+        ],
+        Discriminator(_kind),
+    ]
+
+    @property
+    def texts(self) -> list[str]:
+        if isinstance(self.content, str):
+            return [self.content]
+        return [part.text for part in self.content if isinstance(part, TextBlock)]
+
+    @property
+    def images(self) -> list[ImageBlock]:
+        return [part for part in self.content if isinstance(part, ImageBlock)]
+
+
 class DocumentBlock(RequestPart):
     """A document."""
 
     type: Literal["document"]
-    source: Annotated[Base64Source | TextSource | UrlSource, Field(discriminator="type")]
+    source: Annotated[
+        Base64Source | TextSource | UrlSource | ContentSource, Field(discriminator="type")
+    ]
     title: str | None = None
-    context: str | None = None
 
 
 class SearchResultBlock(RequestPart):
@@ -68,7 +93,7 @@ class SearchResultBlock(RequestPart):
     type: Literal["search_result"]
     source: str
     title: str
-    content: list[TextBlock]
+    content: Several[TextBlock]
 
 
 ResultBlock = Annotated[
@@ -83,7 +108,7 @@ class ToolResultBlock(RequestPart):
     tool_use_id: str
     content: (
         Annotated[
-            Annotated[str, Tag("text")] | Annotated[list[ResultBlock], Tag("blocks")],
+            Annotated[str, Tag("text")] | Annotated[Several[ResultBlock], Tag("blocks")],
             Discriminator(_kind),
         ]
         | None
@@ -114,15 +139,48 @@ class ToolUseBlock(RequestPart):
     input: dict[str, Any]
 
 
+class CompactionBlock(RequestPart):
+    """What the vendor has made of the messages before it, which are not sent any more."""
+
+    type: Literal["compaction"]
+    content: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content or ""
+
+
+class OtherBlock(RequestPart):
+    """A block that models of others cannot read, such as a call of a tool of the vendor's."""
+
+    type: str
+
+
 UserBlock = Annotated[
     TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
     Field(discriminator="type"),
 ]
+_REPLY_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "compaction")
+
+
+def _reply_block(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if not isinstance(kind, str):
+        return None
+    return kind if kind in _REPLY_BLOCKS else "other"
+
+
 ReplyBlock = Annotated[
-    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, Field(discriminator="type")
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[RedactedThinkingBlock, Tag("redacted_thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[CompactionBlock, Tag("compaction")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(_reply_block),
 ]
 Texts = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[TextBlock], Tag("blocks")], Discriminator(_kind)
+    Annotated[str, Tag("text")] | Annotated[Several[TextBlock], Tag("blocks")], Discriminator(_kind)
 ]
 
 
@@ -131,7 +189,7 @@ class UserTurn(RequestPart):
 
     role: Literal["user"]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[UserBlock], Tag("blocks")],
+        Annotated[str, Tag("text")] | Annotated[Several[UserBlock], Tag("blocks")],
         Discriminator(_kind),
     ]
 
@@ -141,7 +199,7 @@ class ReplyTurn(RequestPart):
 
     role: Literal["assistant"]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[ReplyBlock], Tag("blocks")],
+        Annotated[str, Tag("text")] | Annotated[Several[ReplyBlock], Tag("blocks")],
         Discriminator(_kind),
     ]
 
@@ -177,20 +235,42 @@ class CustomTool(RequestPart):
         return {"type": "function", "function": function}
 
 
-def _tool(value: object) -> str:
-    kind = value.get("type") if isinstance(value, dict) else None
-    return "custom" if kind is None else str(kind)
+class VendorTool(RequestPart):
+    """A function that the client runs, and that the vendor has described."""
+
+    type: str
+    name: str = Field(min_length=1, max_length=128)
+
+    @property
+    def function_name(self) -> str:
+        return self.name
+
+    def schema_for_model(self) -> JSONObject:
+        function: JSONObject = {"name": self.name, **VENDOR_TOOLS[self.type]}
+        return {"type": "function", "function": function}
+
+
+def _tool(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if kind is None:
+        return "custom"
+    if kind in ("custom", "mochi"):
+        return str(kind)
+    return "vendor" if isinstance(kind, str) and kind in VENDOR_TOOLS else None
 
 
 AnyTool = Annotated[
-    Annotated[CustomTool, Tag("custom")] | Annotated[ServerTools, Tag("mochi")],
+    Annotated[CustomTool, Tag("custom")]
+    | Annotated[VendorTool, Tag("vendor")]
+    | Annotated[ServerTools, Tag("mochi")],
     Discriminator(
         _tool,
         custom_error_type="tool_not_offered",
-        custom_error_message="Only tools of the client (with input_schema) and of this server "
-        '({"type": "mochi", "names": [...]}) are offered.',
+        custom_error_message="Only tools of the client (with input_schema, or bash, text_editor "
+        'and memory) and of this server ({"type": "mochi", "names": [...]}) are offered.',
     ),
 ]
+TOOLS: TypeAdapter[list[AnyTool]] = TypeAdapter(list[AnyTool])
 
 
 class ToolChoice(RequestPart):
@@ -228,7 +308,7 @@ class TokenCountRequest(RequestPart):
     model: ModelName
     messages: History[AnyTurn] = Field(min_length=1)
     system: Texts | None = None
-    tools: list[AnyTool] | None = None
+    tools: Several[AnyTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -236,16 +316,31 @@ class TokenCountRequest(RequestPart):
     mcp_servers: list[Any] | None = Field(default=None, max_length=0)
 
 
+class NewThread(RequestPart):
+    """The server is to keep the conversation."""
+
+    type: Literal["create"]
+
+
+class ThreadAfter(RequestPart):
+    """The server has the conversation up to one of its answers."""
+
+    type: Literal["continue"]
+    previous_message_id: str
+
+
 class MessagesRequest(TokenCountRequest):
     """The body of ``POST /v1/messages``."""
 
+    thread: Annotated[NewThread | ThreadAfter, Field(discriminator="type")] | None = None
+    compaction: None = Field(default=None, description="Its answer would be no reply.")
     max_tokens: int = Field(ge=1)
     stream: bool = False
     metadata: dict[str, Any] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Several[str] | None = None
 
     @property
     def options(self) -> JSONObject:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mochi_project.http.errors import error_response
-from mochi_server.chat.recognition import BETWEEN_REPLIES
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
 from mochi_server.chat.service import events_of
-from mochi_server.errors import MochiError, ResponseFormatNotMet, RunStopped
+from mochi_server.errors import MochiError
 from mochi_server.protocol.events import (
     ContentDelta,
     Done,
     ErrorEvent,
-    Event,
+    HistoryCompacted,
     HistoryShortened,
     MessageComplete,
-    ReplyRetry,
     RunStart,
     ThinkingDelta,
-    ToolContinuationStart,
 )
+from mochi_server.protocol.fold import Fold
 
 from ...streaming import RUN_ID, EventStreamResponse, Send
 from .api import SESSION
@@ -34,111 +29,59 @@ DROPPED = "X-Mochi-Dropped-Messages"
 """Header with the number of messages that were not sent to the model."""
 
 
-PartKind = Literal["text", "thinking"]
+async def whole_run(started: StartedRun) -> Fold:
+    """Read a run to its end, and return what it has come to: an answer.
+
+    Raises:
+        MochiError: what ended it; ``RunStopped`` if a person has stopped it.
+    """
+    fold = Fold(keeps_text=True)
+    async with aclosing(events_of(started.reader)) as events:
+        async for event in events:
+            fold.add(event)
+    fold.answer()
+    return fold
 
 
-@dataclass(slots=True)
-class WholeAnswer:
-    """A run in one piece."""
+def headers_of(
+    started: StartedRun, session_id: str | None, dropped: int | None = None
+) -> dict[str, str]:
+    """Return the headers of an answer.
 
-    complete: MessageComplete
-    parts: list[tuple[PartKind, str]]
-    """Texts and thinking in their order, also between calls of tools; neighbours are joined."""
-
-    @property
-    def text(self) -> str:
-        """All that the model has said."""
-        return "".join(text for kind, text in self.parts if kind == "text")
-
-    @property
-    def thinking(self) -> str:
-        """All that the model has thought."""
-        return "".join(text for kind, text in self.parts if kind == "thinking")
-
-    @classmethod
-    async def of(cls, started: StartedRun) -> WholeAnswer:
-        """Read a run to its end.
-
-        Raises:
-            MochiError: what ended it; ``RunStopped`` if a person has stopped it.
-        """
-        pieces: list[tuple[PartKind, str]] = []
-        separator, complete, begin = Separator(), None, 0
-        async with aclosing(events_of(started.reader)) as events:
-            async for event in events:
-                if isinstance(event, ContentDelta):
-                    pieces.append(("text", separator.before(event) + event.content))
-                elif isinstance(event, ThinkingDelta):
-                    pieces.append(("thinking", event.content))
-                elif isinstance(event, MessageComplete):
-                    complete = event
-                elif isinstance(event, ReplyRetry):  # what it has said is void
-                    pieces[begin:] = [each for each in pieces[begin:] if each[0] == "thinking"]
-                elif isinstance(event, ToolContinuationStart):
-                    begin = len(pieces)
-                    separator.note(event)
-        if complete is None:
-            raise RunStopped(run_id=started.run_id)
-        grouped = groupby((each for each in pieces if each[1]), key=itemgetter(0))
-        parts = [(kind, "".join(text for _, text in group)) for kind, group in grouped]
-        return cls(complete, parts)
-
-
-@dataclass(slots=True)
-class Separator:
-    """Sets the texts of several replies apart."""
-
-    has_text: bool = False
-    is_next: bool = False
-
-    def before(self, event: ContentDelta) -> str:
-        """Return what comes before a piece of text."""
-        if self.is_next and self.has_text:
-            self.is_next = False
-            return BETWEEN_REPLIES
-        self.has_text = self.has_text or bool(event.content)
-        self.is_next = False
-        return ""
-
-    def note(self, event: Event) -> None:
-        """Note another event."""
-        if isinstance(event, ToolContinuationStart):
-            self.is_next = True
-
-
-def not_met(event: ReplyRetry) -> ErrorEvent:
-    """Return the error of a stream whose answer does not have its form, and cannot be unsaid."""
-    message = "The answer does not have the form that it must have; ask again, or without a stream."
-    return ErrorEvent(
-        code=ResponseFormatNotMet.code, message=message, details={"reason": event.problem}
-    )
-
-
-def headers_of(started: StartedRun, session_id: str | None) -> dict[str, str]:
-    """Return the headers of an answer: its run, and its session if that is kept."""
+    Args:
+        started: Its run.
+        session_id: Its session if that is kept.
+        dropped: Number of messages that the model was not sent; None: not known yet.
+    """
     headers = {RUN_ID: started.run_id}
     if session_id is not None:
         headers[SESSION] = started.session_id
+    if dropped is not None:
+        headers[DROPPED] = str(dropped)
     return headers
 
 
-def dropped_of(complete: MessageComplete) -> int:
-    """Return the number of messages that the model was not sent."""
-    dropped = complete.context_window.get("dropped_messages")
-    return dropped if isinstance(dropped, int) else 0
+def left_out_of(complete: MessageComplete) -> dict[str, Any]:
+    """Return how many messages the model was not sent, and in whose place it had a summary."""
+    summarised = complete.context_window.get("summarised_messages")
+    found: dict[str, Any] = {"dropped_messages": complete.dropped_messages}
+    return found | ({"summarised_messages": summarised} if summarised else {})
 
 
 def extras_of(started: StartedRun, session_id: str | None, complete: MessageComplete) -> Any:  # noqa: ANN401 - JSON
     """Return the field ``mochi`` of an answer: what the vendor has no field for."""
     extras: dict[str, Any] = {
         "run_id": started.run_id,
-        "dropped_messages": dropped_of(complete),
+        **left_out_of(complete),
     }
     if session_id is not None:
         extras["session_id"] = started.session_id
     if complete.ignored_options:
         extras["ignored_options"] = [*complete.ignored_options]
     return extras
+
+
+_BEFORE_REPLY = (RunStart, HistoryCompacted, HistoryShortened)
 
 
 class Encoder(Protocol):
@@ -189,7 +132,7 @@ class WireStreamResponse(EventStreamResponse):
         events: list[Numbered] = []
         while batch := await self._run_reader.next():
             events += batch
-            if any(not isinstance(event, RunStart | HistoryShortened) for _, event in batch):
+            if any(not isinstance(event, _BEFORE_REPLY) for _, event in batch):
                 break
         return events
 

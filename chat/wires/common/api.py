@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from ninja import NinjaAPI
+from ninja.utils import replace_path_param_notation
 from pydantic import ValidationError
 
 from mochi_project.http.errors import install, invalid_request
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
+from mochi_project.http.lazy_urls import Patterns
+from mochi_project.http.wires import Wire
+from mochi_project.runtime import get_runtime
 from mochi_server.errors import InvalidRequest, JSONObject
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import RESPONSE_FORMAT, ResponseFormat
@@ -31,8 +37,27 @@ class WireAPI(NinjaAPI):
         )
         install(self)
 
+    def patterns(self, wire: Wire) -> Patterns:
+        """Return the URLs of the wire.
 
-def session_of(request: HttpRequest, metadata: JSONObject | None) -> str | None:
+        Raises:
+            ImproperlyConfigured: the wire declares no right for one of its routes.
+        """
+        for route, view in self.default_router.path_operations.items():
+            name = replace_path_param_notation(route.lstrip("/"))
+            for method in {method for each in view.operations for method in each.methods}:
+                if f"{method} {name}" not in wire.routes:
+                    text = f"{method} {name} of the wire {wire.name!r} has no right."
+                    raise ImproperlyConfigured(text)
+        return self.urls[0]
+
+
+def continues(*, is_kept: bool) -> bool:
+    """Return whether a run goes on when its client leaves; without a session nobody has its end."""
+    return is_kept and get_runtime().settings.on_disconnect == "continue"
+
+
+def session_of(request: HttpRequest, metadata: Mapping[str, object] | None) -> str | None:
     """Return the session that a request continues: of its header, or ``metadata.session_id``.
 
     Raises:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.confirmations.store import StoredConfirmation
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.core.caller import may_see
 from mochi_server.errors import (

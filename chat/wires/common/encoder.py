@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
-from mochi_server.errors import RunStopped
+from mochi_server.errors import ResponseFormatNotMet, RunStopped
 from mochi_server.protocol.events import (
     ContentDelta,
     Done,
@@ -18,73 +18,102 @@ from mochi_server.protocol.events import (
     RunStart,
     ThinkingDelta,
 )
+from mochi_server.protocol.fold import Fold
 
 from ..sse import PING
-from .answers import Separator, not_met
 
 
-class StreamEncoder(ABC):
+class WireEncoder(ABC):
     """Encodes a run for one stream; what has no place on the wire is left out.
 
-    After an error nothing follows.
+    After its end nothing follows.
     """
 
     content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
     ping: ClassVar[bytes] = PING
 
     def __init__(self, started: StartedRun, session_id: str | None) -> None:
-        self._started = started
-        self._session_id = session_id
-        self._separator = Separator()
-        self._complete: MessageComplete | None = None
-        self._failed = False
+        """Begin a stream; ``session_id`` is the session of the run if that is kept."""
+        self.started = started
+        self.session_id = session_id
+        self.fold = Fold()
+        self.is_over = False
 
     def __call__(self, batch: list[Numbered]) -> bytes:
         """Encode a batch of events."""
-        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+        return b"".join([self.encode(number, event) for number, event in batch if not self.is_over])
 
-    def _encode(self, event: Event) -> bytes:
+    @abstractmethod
+    def encode(self, number: int, event: Event) -> bytes:
+        """Encode an event, and add it to the fold."""
+
+    def encode_end(self, event: ErrorEvent | Done | ReplyRetry) -> bytes:
+        """Encode the end of the stream: what it has said of a void reply cannot be unsaid."""
+        self.is_over = True
+        if isinstance(event, ReplyRetry):
+            event = not_met(event)
+        if isinstance(event, ErrorEvent):
+            return self.fail(event)
+        return self.stop() if self.fold.complete is None else self.end(self.fold.complete)
+
+    @abstractmethod
+    def begin(self) -> bytes:
+        """Begin the stream."""
+
+    @abstractmethod
+    def end(self, complete: MessageComplete) -> bytes:
+        """End the stream."""
+
+    @abstractmethod
+    def fail(self, event: ErrorEvent) -> bytes:
+        """End the stream of a run that has failed."""
+
+    def stop(self) -> bytes:
+        """End the stream of a run that a person has stopped."""
+        return self.fail(ErrorEvent.of(RunStopped(run_id=self.started.run_id)))
+
+
+class TextEncoder(WireEncoder):
+    """Encodes texts and thoughts of the model, and at the end the calls of the client's functions.
+
+    What tools of the server do has no place.
+    """
+
+    def encode(self, number: int, event: Event) -> bytes:  # noqa: ARG002 - as the others
+        """Encode an event, and add it to the fold."""
+        before = self.fold.part
+        self.fold.add(event)
         match event:  # the commonest first: this runs for each token
             case ContentDelta():
-                return self._text(self._separator.before(event) + event.content)
+                part = self.fold.part
+                if part is before or part is None:
+                    return self.text(event.content)
+                return self.text(part.separator + event.content)
             case ThinkingDelta():
-                return self._thought(event.content)
+                return self.thought(event.content)
             case RunStart():
-                return self._begin()
-            case MessageComplete():
-                self._complete = event
-            case ErrorEvent() | ReplyRetry():
-                self._failed = True
-                error = not_met(event) if isinstance(event, ReplyRetry) else event
-                return self._error(error.message, error.code)
-            case Done():
-                return self._done()
+                return self.begin()
+            case ErrorEvent() | Done() | ReplyRetry():
+                return self.encode_end(event)
             case _:
-                self._separator.note(event)
-        return b""
+                return b""
 
-    def _done(self) -> bytes:
-        if self._complete is not None:
-            return self._end(self._complete)
-        stopped = RunStopped(run_id=self._started.run_id)
-        return self._error(stopped.message, stopped.code)
-
-    def _begin(self) -> bytes:
-        """Encode the begin of the answer."""
+    def begin(self) -> bytes:
+        """Begin the stream."""
         return b""
 
     @abstractmethod
-    def _text(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         """Encode a piece of the answer's text."""
 
     @abstractmethod
-    def _thought(self, text: str) -> bytes:
+    def thought(self, text: str) -> bytes:
         """Encode a piece of the model's thinking."""
 
-    @abstractmethod
-    def _error(self, message: str, code: str) -> bytes:
-        """Encode an error."""
 
-    @abstractmethod
-    def _end(self, complete: MessageComplete) -> bytes:
-        """Encode the end of the answer, and the calls of the client's functions."""
+def not_met(event: ReplyRetry) -> ErrorEvent:
+    """Return the error of a stream whose answer does not have its form, and cannot be unsaid."""
+    message = "The answer does not have the form that it must have; ask again, or without a stream."
+    return ErrorEvent(
+        code=ResponseFormatNotMet.code, message=message, details={"reason": event.problem}
+    )

@@ -5,15 +5,18 @@ from __future__ import annotations
 from itertools import count
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 from mochi_server.core.aio import yield_to_loop
+from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import ResponseFormat
 from mochi_server.providers.base import Think
+from sessions_app.schemas import ModelName
 
 MAX_DIMENSIONS = 1_000_000
 MAX_MESSAGES = 100_000
 YIELD_EVERY = 64
-"""Messages after which a thread that checks them lets the event loop run."""
+"""Parts of requests after which a thread that checks them lets the event loop run."""
 
 _checked = count()
 
@@ -26,19 +29,19 @@ def _let_others_run(message: object) -> object:
 
 Part = TypeVar("Part")
 
-History = Annotated[
-    list[Annotated[Part, BeforeValidator(_let_others_run)]],
-    Field(max_length=MAX_MESSAGES, fail_fast=True),
-]
-"""The messages of a conversation. Only the first that is not valid is named."""
+Several = Annotated[list[Annotated[Part, BeforeValidator(_let_others_run)]], Field(fail_fast=True)]
+"""Parts of a request. Only the first that is not valid is named."""
+
+History = Annotated[Several[Part], Field(max_length=MAX_MESSAGES)]
+"""The messages of a conversation."""
 
 MAX_NAMES = 1_000
 """Names of tools in one entry of a list of tools."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-THINK: dict[Effort | None, Think] = {
-    None: False,
+THINK: dict[Effort | None, Think | None] = {
+    None: None,
     "none": False,
     "minimal": "low",
     "low": "low",
@@ -56,8 +59,29 @@ class RequestPart(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+class InterfaceOptions(RequestPart):
+    """What libraries of user interfaces have no field for."""
+
+    model: ModelName | None = None
+    session_id: str | None = None
+    think: StrictBool | Literal["low", "medium", "high", "max"] | None = None
+    options: ModelOptions = ModelOptions()
+    response_format: ResponseFormat | None = None
+
+
 class ServerTools(RequestPart):
     """Tools of this server, which it runs itself."""
 
     type: Literal["mochi"]
-    names: list[str] = Field(max_length=MAX_NAMES)
+    names: Several[str] = Field(max_length=MAX_NAMES)
+
+
+def _owner(tool: object) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return "mochi" if kind == "mochi" else "function"
+
+
+AnyTool = Annotated[
+    Annotated[Part, Tag("function")] | Annotated[ServerTools, Tag("mochi")], Discriminator(_owner)
+]
+"""A tool of the client, which need not have a type, or tools of this server."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from abc import abstractmethod
 
-from mochi_server.chat.runs.control import StartedRun
-from mochi_server.chat.runs.log import Numbered
+from mochi_server.chat.control import StartedRun
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import (
     ConfirmationRequired,
@@ -15,28 +13,25 @@ from mochi_server.protocol.events import (
     ErrorEvent,
     Event,
     MessageComplete,
+    ReplyRetry,
     ThinkingDelta,
     ToolCallStarted,
     ToolContinuationStart,
     ToolInputRequired,
     ToolResultReady,
 )
+from mochi_server.protocol.fold import PartKind
 
-from ..sse import PING
 from .approvals import ApprovalId
+from .encoder import WireEncoder
 
-Kind = Literal["text", "thinking"]
 
-
-class StepEncoder(ABC):
+class StepEncoder(WireEncoder):
     """Encodes a run for one stream; wires say what each part of it looks like.
 
     A stream that goes on after a decision gets the run from its first event, and sends what came
     after the question.
     """
-
-    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
-    ping: ClassVar[bytes] = PING
 
     def __init__(
         self, started: StartedRun, session_id: str | None, answered: ApprovalId | None = None
@@ -48,28 +43,17 @@ class StepEncoder(ABC):
             session_id: The session that the request names; None: it is not kept.
             answered: The question that the request answers, if it goes on with a run.
         """
-        self.started = started
-        self.session_id = session_id
+        super().__init__(started, session_id)
         self.after = 0 if answered is None else answered.number
-        self.step = 0
-        """Number of the reply, from 0."""
-        self.kind: Kind | None = None
-        """What the model is at."""
-        self.complete: MessageComplete | None = None
-        self._has_begun = self._is_over = False
+        self._has_begun = False
 
     @property
     def name(self) -> str:
         """What the ids of this run's messages have in common."""
         return self.started.run_id.removeprefix("run_")
 
-    def __call__(self, batch: list[Numbered]) -> bytes:
-        """Encode a batch; what has no place on this wire is left out."""
-        return b"".join([self._one(number, event) for number, event in batch])
-
-    def _one(self, number: int, event: Event) -> bytes:
-        if self._is_over:
-            return b""
+    def encode(self, number: int, event: Event) -> bytes:
+        """Encode an event, and add it to the fold."""
         if number <= self.after:
             self._encode(event, number)
             return b""
@@ -79,49 +63,38 @@ class StepEncoder(ABC):
         return self.begin() + self._encode(event, number)
 
     def _encode(self, event: Event, number: int) -> bytes:
+        before = self.fold.part
+        self.fold.add(event)
+        part = self.fold.part
+        changed = b""
+        if part is not before:
+            if before is not None:
+                changed = self.close(before.kind)
+            if part is not None:
+                changed += self.open(part.kind)
         match event:  # the commonest first: this runs for each token
-            case ContentDelta():
-                return self._open("text") + self.delta(event.content)
-            case ThinkingDelta():
-                return self._open("thinking") + self.delta(event.content)
+            case ContentDelta() | ThinkingDelta():
+                return changed + self.delta(event.content)
             case MessageComplete():
-                self.complete = event
-                return self._close() + b"".join([self._client_call(c) for c in event.client_calls])
-            case ErrorEvent() | Done():
-                self._is_over = True
-                return self._close() + self._end(event)
+                return changed + b"".join([self._client_call(c) for c in event.client_calls])
+            case ErrorEvent() | Done() | ReplyRetry():
+                return changed + self.encode_end(event)
             case _:
-                return self._encode_call(event, number)
+                return changed + self._encode_call(event, number)
 
     def _encode_call(self, event: Event, number: int) -> bytes:
         """Encode an event of the server's tools; what agents call has no place on these wires."""
         match event:
             case ToolContinuationStart():
-                ended = self._close() + self.end_step()
-                self.step += 1
-                return ended + self.begin_step()
+                return self.end_step(self.fold.reply - 1) + self.begin_step()
             case ToolCallStarted() if event.agent_call_id is None:
-                return self._close() + self._call(event)
+                return self._call(event)
             case ToolResultReady() if event.agent_call_id is None:
-                return self._close() + self.result(event)
+                return self.result(event)
             case ConfirmationRequired() | ToolInputRequired():
                 return self._ask(event, number)
             case _:
                 return b""
-
-    def _open(self, kind: Kind) -> bytes:
-        if self.kind == kind:
-            return b""
-        closed = self._close()
-        self.kind = kind
-        return closed + self.open(kind)
-
-    def _close(self) -> bytes:
-        if self.kind is None:
-            return b""
-        closed = self.close(self.kind)
-        self.kind = None
-        return closed
 
     def _call(self, event: ToolCallStarted | ConfirmationRequired) -> bytes:
         return self.call(event.tool_call_id, event.tool_name, event.arguments, is_clients=False)
@@ -136,33 +109,23 @@ class StepEncoder(ABC):
         question = self.ask(event, str(approval))
         if question is None:
             return b""
-        parts = self._close()
         if isinstance(event, ConfirmationRequired) and event.agent_call_id is None:
-            parts += self._call(event)
+            question = self._call(event) + question
         if number > self.after:
-            self._is_over = True
+            self.is_over = True
             self.started.reader.leave(abandon=False)
-        return parts + question
-
-    def _end(self, event: ErrorEvent | Done) -> bytes:
-        if isinstance(event, ErrorEvent):
-            return self.fail(event)
-        return self.stop() if self.complete is None else self.end(self.complete)
-
-    @abstractmethod
-    def begin(self) -> bytes:
-        """Begin the stream and its first step."""
+        return question
 
     @abstractmethod
     def begin_step(self) -> bytes:
         """Begin a reply of the model."""
 
     @abstractmethod
-    def end_step(self) -> bytes:
-        """End a reply of the model and its calls."""
+    def end_step(self, number: int) -> bytes:
+        """End a reply of the model, with its number, and its calls."""
 
     @abstractmethod
-    def open(self, kind: Kind) -> bytes:
+    def open(self, kind: PartKind) -> bytes:
         """Begin a text or a thought."""
 
     @abstractmethod
@@ -170,7 +133,7 @@ class StepEncoder(ABC):
         """Go on with it."""
 
     @abstractmethod
-    def close(self, kind: Kind) -> bytes:
+    def close(self, kind: PartKind) -> bytes:
         """End it."""
 
     @abstractmethod
@@ -186,15 +149,3 @@ class StepEncoder(ABC):
         self, event: ConfirmationRequired | ToolInputRequired, approval_id: str
     ) -> bytes | None:
         """Ask for a decision and end the stream; None: this wire cannot ask it."""
-
-    @abstractmethod
-    def end(self, complete: MessageComplete) -> bytes:
-        """End the stream."""
-
-    @abstractmethod
-    def fail(self, event: ErrorEvent) -> bytes:
-        """End the stream of a run that has failed."""
-
-    @abstractmethod
-    def stop(self) -> bytes:
-        """End the stream of a run that a person has stopped."""

@@ -9,14 +9,13 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
-from mochi_server.protocol.events import (
-    MessageComplete,
-)
+from mochi_server.protocol.events import ErrorEvent, MessageComplete
+from mochi_server.protocol.fold import Fold
 
-from ..common.answers import WholeAnswer, extras_of
-from ..common.encoder import StreamEncoder
+from ..common.answers import extras_of
+from ..common.encoder import TextEncoder
 from .errors import error_object
 
 Kind = Literal["chat", "generate"]
@@ -28,7 +27,7 @@ LINE_ENDS = tuple(
 """Characters that clients in Python take for ends of lines, and how they are written instead."""
 
 
-class AnswerEncoder(StreamEncoder):
+class AnswerEncoder(TextEncoder):
     """Encodes a run as lines of JSON, the last with ``done``."""
 
     content_type: ClassVar[str] = "application/x-ndjson"
@@ -57,32 +56,32 @@ class AnswerEncoder(StreamEncoder):
                 lines = lines.replace(raw, escaped)
         return lines
 
-    def _text(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         return self._line(content=text)
 
-    def _thought(self, text: str) -> bytes:
+    def thought(self, text: str) -> bytes:
         return self._line(thinking=text)
 
     def _line(self, content: str = "", **more: Any) -> bytes:  # noqa: ANN401 - JSON
         line = self._answer(content, done=False, **more)
         return orjson.dumps(line) + b"\n"
 
-    def _error(self, message: str, code: str) -> bytes:  # noqa: ARG002 - Ollama has no codes
-        return orjson.dumps(error_object(message)) + b"\n"
+    def fail(self, event: ErrorEvent) -> bytes:
+        return orjson.dumps(error_object(event.message)) + b"\n"
 
-    def _end(self, complete: MessageComplete) -> bytes:
+    def end(self, complete: MessageComplete) -> bytes:
         lines = [self._line(tool_calls=calls)] if (calls := _calls(complete)) else []
         lines.append(orjson.dumps(self._last("", complete)) + b"\n")
         return b"".join(lines)
 
-    def whole(self, answer: WholeAnswer) -> dict[str, Any]:
+    def whole(self, fold: Fold) -> dict[str, Any]:
         """Return the run as one object."""
         more: dict[str, Any] = {}
-        if answer.thinking:
-            more["thinking"] = answer.thinking
-        if calls := _calls(answer.complete):
+        if thinking := fold.text_of("thinking"):
+            more["thinking"] = thinking
+        if calls := _calls(fold.answer()):
             more["tool_calls"] = calls
-        return self._last(answer.text, answer.complete, **more)
+        return self._last(fold.text_of("text"), fold.answer(), **more)
 
     def _last(
         self,
@@ -90,7 +89,7 @@ class AnswerEncoder(StreamEncoder):
         complete: MessageComplete,
         **more: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
-        extras = extras_of(self._started, self._session_id, complete)
+        extras = extras_of(self.started, self.session_id, complete)
         if self._ignored:
             extras["ignored_options"] = [*extras.get("ignored_options", ()), *self._ignored]
         nanoseconds = int((time.monotonic() - self._began) * 1e9)

@@ -14,13 +14,14 @@ from django.http.response import HttpResponseBase
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
 from mochi_server.errors import ModelNotFound
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import EmbeddingRequest, LoadedModel, ModelInfo
 
-from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
-from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.body import read_body
+from ..common.models import time_of
 from ..common.tools import offered
-from ..shapes import OLLAMA_CHANGES
 from .encoder import AnswerEncoder, Kind, loaded_object
 from .errors import error_object
 from .history import read_history
@@ -47,7 +48,7 @@ async def chat(request: HttpRequest) -> HttpResponseBase:
     payload = await read_body(request, OllamaChatRequest)
     functions, names = offered(payload.tools, none=False, only=None)
     return await _answer(
-        request, payload, "chat", payload.messages, client_tools=functions, tools=names
+        request, payload, "chat", payload.messages, client_tools=functions, selected=names
     )
 
 
@@ -69,7 +70,7 @@ async def _answer(
     payload: ModelQuestion,
     kind: Kind,
     messages: list[OllamaMessage],
-    **tools: Any,  # noqa: ANN401 - of CompletionRequest
+    **tools: Any,  # noqa: ANN401 - of TurnRequest
 ) -> HttpResponseBase:
     runtime = get_runtime()
     options = options_of(payload.model_options)
@@ -80,15 +81,18 @@ async def _answer(
         messages, runtime.attachment_reader, is_whole=session_id in (None, NEW_SESSION)
     )
     asked = CompletionRequest(
-        model=payload.model,
         messages=history,
-        attachments=files,
-        options=options,
-        think=payload.think,
-        response_format=format_of(payload.response_format, "format"),
+        turn=TurnRequest(
+            model=payload.model,
+            attachments=files,
+            options=options,
+            think=payload.think,
+            response_format=format_of(payload.response_format, "format"),
+            continues=continues(is_kept=session_id is not None),
+            **tools,
+            thinks_unasked=True,
+        ),
         session_id=session_id,
-        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
-        **tools,
     )
     started = await runtime.completions.start(asked)
     session_id = started.kept_session_id
@@ -101,9 +105,9 @@ async def _answer(
     )
     if payload.stream:
         return WireStreamResponse(started, encoder, request.path_info, session_id)
-    answer = await WholeAnswer.of(started)
-    headers = {**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))}
-    return JsonResponse(encoder.whole(answer), headers=headers)
+    fold = await whole_run(started)
+    headers = headers_of(started, session_id, fold.answer().dropped_messages)
+    return JsonResponse(encoder.whole(fold), headers=headers)
 
 
 async def _load(name: str, kind: Kind, keep_alive: str | float | None) -> HttpResponseBase:
@@ -175,7 +179,7 @@ async def show_model(request: HttpRequest, payload: ShowRequest) -> HttpResponse
             "details": _details(model),
             "model_info": info,
             "capabilities": model.capabilities or ["completion"],
-            "modified_at": _UNKNOWN_TIME,
+            "modified_at": time_of(model),
         }
     )
 
@@ -207,7 +211,7 @@ def _not_changed(reason: str = "") -> HttpResponseBase:
     return JsonResponse(error_object(f"{reason}{text}"), status=HTTPStatus.NOT_IMPLEMENTED)
 
 
-for _name in OLLAMA_CHANGES:
+for _name in ("push", "create", "copy", "delete"):
     api.api_operation(["POST", "DELETE"], f"/{_name}")(change_models)
 
 
@@ -223,14 +227,11 @@ async def read_version(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse({"version": VERSION})
 
 
-_UNKNOWN_TIME = "1970-01-01T00:00:00Z"
-
-
 def _listed(model: ModelInfo) -> dict[str, Any]:
     length = model.context_length
     return {
         **_named(model),
-        "modified_at": _UNKNOWN_TIME,
+        "modified_at": time_of(model),
         "size": int((model.size_mb or 0) * 1e6),
         "details": {**_details(model), **({"context_length": length} if length else {})},
         "capabilities": model.capabilities or ["completion"],

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from mochi_server.errors import InvalidRequest, JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import MAX_DIMENSIONS, History, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, AnyTool, History, RequestPart, Several
 
 OPTIONS = {
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
@@ -49,8 +49,8 @@ class OllamaMessage(RequestPart):
     role: Annotated[Literal["system", "user", "assistant", "tool"], BeforeValidator(_lower)]
     content: str = ""
     thinking: str | None = None
-    images: list[str] | None = None
-    tool_calls: list[ModelCall] | None = None
+    images: Several[str] | None = None
+    tool_calls: Several[ModelCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -75,17 +75,6 @@ class ToolOfClient(RequestPart):
 
     def schema_for_model(self) -> JSONObject:
         return {"type": "function", "function": self.function.model_dump(mode="json")}
-
-
-def _kind(value: object) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return "mochi" if kind == "mochi" else "function"
-
-
-OllamaTool = Annotated[
-    Annotated[ToolOfClient, Tag("function")] | Annotated[ServerTools, Tag("mochi")],
-    Discriminator(_kind),
-]
 
 
 def _check_unit(keep_alive: object) -> object:
@@ -139,7 +128,7 @@ class OllamaChatRequest(ModelQuestion):
     """The body of ``POST /api/chat``."""
 
     messages: History[OllamaMessage] = Field(default=[])
-    tools: list[OllamaTool] | None = None
+    tools: Several[AnyTool[ToolOfClient]] | None = None
 
 
 class GenerateRequest(ModelQuestion):
@@ -147,7 +136,7 @@ class GenerateRequest(ModelQuestion):
 
     prompt: str = ""
     system: str | None = None
-    images: list[str] | None = None
+    images: Several[str] | None = None
     raw: Literal[False] | None = None
     suffix: Literal[""] | None = None
     template: Literal[""] | None = None
@@ -167,7 +156,7 @@ class EmbedRequest(ModelToEmbed):
 
     input: (
         Annotated[
-            Annotated[str, Tag("text")] | Annotated[list[str], Tag("texts")],
+            Annotated[str, Tag("text")] | Annotated[Several[str], Tag("texts")],
             Discriminator(lambda value: "text" if isinstance(value, str) else "texts"),
         ]
         | None

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 import orjson
 
-from mochi_server.chat.runs.control import StartedRun
-from mochi_server.protocol.events import (
-    MessageComplete,
-)
+from mochi_server.chat.control import StartedRun
+from mochi_server.protocol.events import ErrorEvent, MessageComplete
+from mochi_server.protocol.fold import Fold
 
-from ..common.answers import WholeAnswer, extras_of
-from ..common.encoder import StreamEncoder
+from ..common.answers import extras_of
+from ..common.encoder import TextEncoder
 from .errors import SERVER_ERROR, error_object
 
 FINISH_REASONS = frozenset({"length", "tool_calls", "content_filter"})
@@ -23,17 +22,17 @@ DONE = b"data: [DONE]\n\n"
 
 
 def completion_of(
-    started: StartedRun, answer: WholeAnswer, *, model: str, session_id: str | None
+    started: StartedRun, fold: Fold, *, model: str, session_id: str | None
 ) -> dict[str, Any]:
     """Return a run as one chat completion."""
-    complete = answer.complete
+    complete = fold.answer()
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": answer.text or None,
+        "content": fold.text_of("text") or None,
         "refusal": None,
     }
-    if answer.thinking:
-        message["reasoning_content"] = answer.thinking
+    if thinking := fold.text_of("thinking"):
+        message["reasoning_content"] = thinking
     if complete.client_calls:
         message["tool_calls"] = _calls(complete)
     choice = {
@@ -51,13 +50,13 @@ def completion_of(
 
 
 def text_completion_of(
-    started: StartedRun, answer: WholeAnswer, *, model: str, session_id: str | None
+    started: StartedRun, fold: Fold, *, model: str, session_id: str | None
 ) -> dict[str, Any]:
     """Return a run as one completion of a text."""
-    complete = answer.complete
+    complete = fold.answer()
     choice = {
         "index": 0,
-        "text": answer.text,
+        "text": fold.text_of("text"),
         "logprobs": None,
         "finish_reason": _finish_reason(complete),
     }
@@ -109,7 +108,7 @@ def usage_of(complete: MessageComplete) -> dict[str, int]:
     }
 
 
-class ChunkEncoder(StreamEncoder):
+class ChunkEncoder(TextEncoder):
     """Encodes a run as ``chat.completion.chunk`` objects, and ``[DONE]`` at the end."""
 
     kind: ClassVar = "chat.completion.chunk"
@@ -130,13 +129,13 @@ class ChunkEncoder(StreamEncoder):
         head = orjson.dumps(self._head)[:-1]
         self._before = b'data: %b,"choices":[{"index":0,%b' % (head, before)
 
-    def _begin(self) -> bytes:
+    def begin(self) -> bytes:
         return self._chunk(b'"role":"assistant","content":""')
 
-    def _text(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         return self._delta("content", text)
 
-    def _thought(self, text: str) -> bytes:
+    def thought(self, text: str) -> bytes:
         return self._delta("reasoning_content", text)
 
     def _delta(self, name: str, text: str) -> bytes:
@@ -151,15 +150,15 @@ class ChunkEncoder(StreamEncoder):
             more,
         )
 
-    def _error(self, message: str, code: str) -> bytes:
-        return b"data: %b\n\n" % orjson.dumps(error_object(message, code, SERVER_ERROR))
+    def fail(self, event: ErrorEvent) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps(error_object(event.message, event.code, SERVER_ERROR))
 
-    def _end(self, complete: MessageComplete) -> bytes:
+    def end(self, complete: MessageComplete) -> bytes:
         parts = []
         if complete.client_calls:
             calls = [{"index": index, **call} for index, call in enumerate(_calls(complete))]
             parts.append(self._chunk(b'"tool_calls":%b' % orjson.dumps(calls)))
-        extras = orjson.dumps(extras_of(self._started, self._session_id, complete))
+        extras = orjson.dumps(extras_of(self.started, self.session_id, complete))
         reason = orjson.dumps(_finish_reason(complete))
         parts.append(self._chunk(self.empty, reason, b',"mochi":%b' % extras))
         if self._include_usage:
@@ -175,11 +174,11 @@ class TextChunkEncoder(ChunkEncoder):
     delta: ClassVar = (b"", b"")
     empty: ClassVar = b'"text":""'
 
-    def _begin(self) -> bytes:
+    def begin(self) -> bytes:
         return b""
 
-    def _text(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         return self._delta("text", text)
 
-    def _thought(self, text: str) -> bytes:  # noqa: ARG002 - there is no place for it
+    def thought(self, text: str) -> bytes:  # noqa: ARG002 - there is no place for it
         return b""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
+from mochi_server.core.json_text import read_json
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.messages import (
     AssistantMessage,
@@ -102,10 +101,7 @@ def call_of(call_id: str, name: str, text: str) -> ToolCall:
     Raises:
         InvalidRequest: its arguments are no JSON object.
     """
-    try:
-        arguments = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
-        arguments = None
+    arguments = read_json(text or "{}")
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"The arguments of the call {call_id!r} are no JSON object.")
     return ToolCall(id=call_id, name=name, arguments=arguments)

@@ -14,10 +14,11 @@ from django.http.response import HttpResponseBase
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
 from mochi_server.protocol.messages import UserMessage
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import EmbeddingRequest
 
-from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
-from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
@@ -47,9 +48,12 @@ async def create_completion(request: HttpRequest) -> HttpResponseBase:
     """Answer a text, which is a conversation of its own; in one piece or as a stream."""
     payload = await read_body(request, TextCompletionRequest)
     asked = CompletionRequest(
-        model=payload.model,
         messages=[UserMessage(content=payload.text)],
-        options=options_of(payload.options),
+        turn=TurnRequest(
+            model=payload.model,
+            options=options_of(payload.options),
+            think=False,
+        ),
     )
     return await _answer(request, payload, asked, TextChunkEncoder, text_completion_of)
 
@@ -61,14 +65,13 @@ async def _answer(
     encoder_class: type[ChunkEncoder],
     whole: Callable[..., dict[str, Any]],
 ) -> HttpResponseBase:
-    runtime = get_runtime()
     session_id = session_of(request, payload.metadata)
     asked = replace(
         asked,
         session_id=session_id,
-        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
+        turn=replace(asked.turn, continues=continues(is_kept=session_id is not None)),
     )
-    started = await runtime.completions.start(asked)
+    started = await get_runtime().completions.start(asked)
     session_id = started.kept_session_id
     if payload.stream:
         encoder = encoder_class(
@@ -79,13 +82,10 @@ async def _answer(
             and payload.stream_options.include_usage,
         )
         return WireStreamResponse(started, encoder, request.path_info, session_id)
-    answer = await WholeAnswer.of(started)
+    fold = await whole_run(started)
     return JsonResponse(
-        whole(started, answer, model=payload.model, session_id=session_id),
-        headers={
-            **headers_of(started, session_id),
-            DROPPED: str(dropped_of(answer.complete)),
-        },
+        whole(started, fold, model=payload.model, session_id=session_id),
+        headers=headers_of(started, session_id, fold.answer().dropped_messages),
     )
 
 
@@ -124,13 +124,16 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
         only=[choice.function.name] if isinstance(choice, ChosenTool) else None,
     )
     return CompletionRequest(
-        model=payload.model,
         messages=messages,
-        attachments=files,
-        options=options_of(payload.options),
-        think=THINK[payload.reasoning_effort],
-        response_format=format_of(payload.response_format, "response_format"),
-        client_tools=client_tools,
-        must_call=choice == "required" or isinstance(choice, ChosenTool),
-        tools=tools,
+        turn=TurnRequest(
+            model=payload.model,
+            attachments=files,
+            options=options_of(payload.options),
+            think=THINK[payload.reasoning_effort],
+            response_format=format_of(payload.response_format, "response_format"),
+            client_tools=client_tools,
+            must_call=choice == "required" or isinstance(choice, ChosenTool),
+            selected=tools,
+            thinks_unasked=True,
+        ),
     )

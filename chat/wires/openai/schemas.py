@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools, Several
 
 MAX_INPUTS = 2048
 """Texts of one request for embeddings; OpenAI's own limit."""
@@ -67,14 +67,14 @@ class InstructionMessage(RequestPart):
     """What the developer wants."""
 
     role: Literal["system", "developer"]
-    content: str | list[TextOnly]
+    content: str | Several[TextOnly]
 
 
 class QuestionMessage(RequestPart):
     """What the user says."""
 
     role: Literal["user"]
-    content: str | list[AnyPart]
+    content: str | Several[AnyPart]
 
 
 class CalledFunction(RequestPart):
@@ -96,9 +96,9 @@ class ReplyMessage(RequestPart):
     """What the model has said."""
 
     role: Literal["assistant"]
-    content: str | list[TextOnly] | None = None
+    content: str | Several[TextOnly] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[FunctionCall] | None = None
+    tool_calls: Several[FunctionCall] | None = None
 
 
 class FunctionResult(RequestPart):
@@ -106,7 +106,7 @@ class FunctionResult(RequestPart):
 
     role: Literal["tool"]
     tool_call_id: str
-    content: str | list[TextOnly]
+    content: str | Several[TextOnly]
 
 
 ChatMessage = Annotated[
@@ -171,7 +171,7 @@ class CreateEmbeddingsRequest(RequestPart):
     model: ModelName
     input: Annotated[
         Annotated[str, Tag("text"), Field(min_length=1)]
-        | Annotated[list[str], Tag("texts"), Field(min_length=1, max_length=MAX_INPUTS)],
+        | Annotated[Several[str], Tag("texts"), Field(min_length=1, max_length=MAX_INPUTS)],
         Discriminator(_kind),
     ]
     encoding_format: Literal["float", "base64"] = "float"
@@ -197,7 +197,8 @@ class AnswerRequest(RequestPart):
     seed: int | None = None
     stop: (
         Annotated[
-            Annotated[str, Tag("text")] | Annotated[list[str], Tag("texts")], Discriminator(_kind)
+            Annotated[str, Tag("text")] | Annotated[Several[str], Tag("texts")],
+            Discriminator(_kind),
         ]
         | None
     ) = None
@@ -225,7 +226,7 @@ class ChatCompletionRequest(AnswerRequest):
     """The body of ``POST /v1/chat/completions``."""
 
     messages: History[ChatMessage] = Field(min_length=1)
-    tools: list[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None
+    tools: Several[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
@@ -238,7 +239,7 @@ class TextCompletionRequest(AnswerRequest):
 
     prompt: Annotated[
         Annotated[str, Tag("text"), Field(min_length=1)]
-        | Annotated[list[str], Tag("texts"), Field(min_length=1, max_length=1)],
+        | Annotated[Several[str], Tag("texts"), Field(min_length=1, max_length=1)],
         Discriminator(_kind),
     ]
     suffix: Literal[""] | None = None

@@ -15,6 +15,7 @@ from mochi_server.protocol.events import (
     Done,
     ErrorEvent,
     Event,
+    HistoryShortened,
     MessageComplete,
     ReplyRetry,
     RunStart,
@@ -23,8 +24,10 @@ from mochi_server.protocol.events import (
     ToolContinuationStart,
     ToolResultReady,
 )
+from mochi_server.protocol.fold import Fold, FoldedPart
 
-from ..common.answers import not_met
+from ..common.answers import left_out_of
+from ..common.encoder import not_met
 from ..openai.errors import code_of
 from ..sse import PING
 from .items import (
@@ -34,10 +37,12 @@ from .items import (
     function_call_item,
     message_item,
     reasoning_item,
+    seconds_of,
+    summary_part,
     text_part,
     tool_call_item,
 )
-from .resource import seconds_of, usage_of
+from .resource import usage_of
 
 STRIDE = 1_000
 """Most events of a response for one event of a run: a client names its last one by a number."""
@@ -55,7 +60,7 @@ def events_until(sequence_number: int) -> int:
 _BEGIN_OF_DELTA = {
     part: b'event: response.%b.delta\ndata: {"type":"response.%b.delta","sequence_number":%%d'
     % (part.encode(), part.encode())
-    for part in ("output_text", "reasoning_text")
+    for part in ("output_text", "reasoning_text", "reasoning_summary_text")
 }
 
 
@@ -72,6 +77,7 @@ class ResponseEncoder:
         response_id: ResponseId,
         *,
         asks: bool = True,
+        is_whole: bool = False,
         after: int = -1,
         begin: int | None = None,
     ) -> None:
@@ -82,6 +88,8 @@ class ResponseEncoder:
             reader: Reads its run; it leaves when the response ends before its run.
             response_id: Its id.
             asks: Whether a call that a person must confirm ends the response, which asks for it.
+            is_whole: Whether the client gets the response only when it has ended, so that what is
+                void can be left out.
             after: Number of the last event that the client has.
             begin: Number of the event from which the reader reads; None: from the first.
         """
@@ -90,17 +98,18 @@ class ResponseEncoder:
         self._reader = reader
         self._id = response_id
         self._asks = asks
+        self._is_whole = is_whole
+        self._as_summary = response["reasoning"]["summary"] is not None
+        self._thought_part = "reasoning_summary_text" if self._as_summary else "reasoning_text"
         self._after = after
         self._begin_at = begin
         self._first: int | None = None
         self._number = 0
         """Of the next event of the response."""
-        self._open: Item | None = None
-        """The item of the text or thought that the model is at."""
-        self._text: list[str] = []
-        self._place = b""
-        """What says where deltas of the open item belong."""
-        self._reply = 0
+        self.fold = Fold(keeps_text=True)
+        self._begin_of_delta = self._place = b""
+        """What says where deltas belong that come now."""
+        self._begin_of_reply = 0
         self._calls: dict[str, int] = {}
         """Places of calls of the server's tools in the output, by their ids."""
 
@@ -121,30 +130,41 @@ class ResponseEncoder:
         return b"".join(parts)
 
     def _encode(self, event: Event, number: int) -> list[bytes]:
+        before = self.fold.part
+        self.fold.add(event)
+        part, parts = self.fold.part, []
+        if part is not before:
+            if before is not None:
+                is_cut = isinstance(event, ErrorEvent | Done | ReplyRetry)
+                parts = self._close(before, "incomplete" if is_cut else "completed")
+            if part is not None:
+                parts += self._open(part)
         match event:  # the commonest first: this runs for each token
-            case ContentDelta():
-                return self._delta("message", "output_text", event.content)
-            case ThinkingDelta():
-                return self._delta("reasoning", "reasoning_text", event.content)
+            case ContentDelta() | ThinkingDelta():
+                parts += self._delta(event.content)
             case RunStart():
-                return self._begin()
+                parts += self._begin()
             case MessageComplete():
-                return self._complete(event)
+                parts += self._complete(event)
             case ErrorEvent() | Done() | ReplyRetry():
-                return [*self._close("incomplete"), *self._fail(event)]
+                parts += self._fail(event)
             case _:
-                return self._encode_call(event, number)
+                parts += self._encode_call(event, number)
+        return parts
 
     def _encode_call(self, event: Event, number: int) -> list[bytes]:
         """Encode an event of the server's tools; what agents do has no place on this wire."""
         match event:
             case ToolContinuationStart():
-                self._reply += 1
-                return self._close()
+                self._begin_of_reply = len(self._output)
+                return []
+            case HistoryShortened():
+                self.response["mochi"] |= event.payload()
+                return []
             case ConfirmationRequired() if self._asks:
-                return [*self._close(), *self._ask(event, number)]
+                return self._ask(event, number)
             case ToolCallStarted() | ConfirmationDecided() if event.agent_call_id is None:
-                return [*self._close(), *self._start_call(event)]
+                return self._start_call(event)
             case ToolResultReady() if event.agent_call_id is None:
                 return self._end_call(event)
             case _:
@@ -168,46 +188,51 @@ class ResponseEncoder:
         output: list[Item] = self.response["output"]
         return output
 
-    def _delta(self, kind: str, part: str, text: str) -> list[bytes]:
-        parts = []
-        if self._open is None or self._open["type"] != kind:
-            parts = [*self._close(), *self._open_item(kind)]
-            self._set_place_of_deltas()
-        self._text.append(text)
+    def _delta(self, text: str) -> list[bytes]:
         number = self._number + DELTA - self._number % STRIDE
         self._number = number + 1
-        if number > self._after:
-            begin = _BEGIN_OF_DELTA[part] % number
-            parts.append(b"%b%b%b}\n\n" % (begin, self._place, orjson.dumps(text)))
-        return parts
-
-    def _set_place_of_deltas(self) -> None:
-        """Encode once what all deltas of the open item have in common."""
-        assert self._open is not None  # noqa: S101
-        place = {"item_id": self._open["id"], "output_index": len(self._output) - 1}
-        place |= {"content_index": 0, "logprobs": []}
-        if self._open["type"] != "message":
-            del place["logprobs"]
-        self._place = b',%b,"delta":' % orjson.dumps(place)[1:-1]
+        if number <= self._after:
+            return []
+        return [b"%b%b%b}\n\n" % (self._begin_of_delta % number, self._place, orjson.dumps(text))]
 
     def _of_open(self, kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
         """Encode an event of the open item."""
-        assert self._open is not None  # noqa: S101
-        place = {"item_id": self._open["id"], "output_index": len(self._output) - 1}
-        return self._frame(kind, **place, content_index=0, **data)
+        return self._frame(kind, **self._place_of_open(), **data)
 
-    def _open_item(self, kind: str) -> list[bytes]:
-        is_text = kind == "message"
-        name = self._id.item("msg" if is_text else "rs", self._reply)
-        self._open = (
+    def _place_of_open(self) -> dict[str, Any]:
+        """Return where the only part of the open item is."""
+        item = self._output[-1]
+        is_summary = self._as_summary and item["type"] == "reasoning"
+        place = {"item_id": item["id"], "output_index": len(self._output) - 1}
+        return {**place, "summary_index" if is_summary else "content_index": 0}
+
+    def _open(self, part: FoldedPart) -> list[bytes]:
+        """Begin the item of a text or thought."""
+        is_text = part.kind == "text"
+        name = self._id.item("msg" if is_text else "rs", self._name_of(part))
+        item = (
             message_item(name, None, "in_progress")
             if is_text
             else reasoning_item(name, "", "in_progress")
         )
-        parts = [self._add(self._open)]
+        parts = [self._add(item)]
+        place = self._place_of_open()
         if is_text:
+            place["logprobs"] = []
             parts.append(self._of_open("response.content_part.added", part=text_part("")))
+        elif self._as_summary:
+            added = "response.reasoning_summary_part.added"
+            parts.append(self._of_open(added, part=summary_part("")))
+        # What all deltas of the item have in common.
+        self._begin_of_delta = _BEGIN_OF_DELTA["output_text" if is_text else self._thought_part]
+        self._place = b',%b,"delta":' % orjson.dumps(place)[1:-1]
         return parts
+
+    def _name_of(self, part: FoldedPart) -> str:
+        """Return the number of its reply; with another one from the second of its kind on."""
+        kinds = [(each.kind, each.reply) for each in self.fold.parts]
+        count = kinds.count((part.kind, part.reply))
+        return f"{part.reply}_{count}" if count > 1 else str(part.reply)
 
     def _add(self, item: Item) -> bytes:
         self._output.append(item)
@@ -218,21 +243,20 @@ class ResponseEncoder:
         self._output[index] = item
         return self._frame("response.output_item.done", output_index=index, item=item)
 
-    def _close(self, status: str = "completed") -> list[bytes]:
-        """End the item of the text or thought, if there is one."""
-        if (item := self._open) is None:
-            return []
-        text, index = "".join(self._text), len(self._output) - 1
-        self._text.clear()
+    def _close(self, part: FoldedPart, status: str) -> list[bytes]:
+        """End the item of a text or thought."""
+        item, index, text = self._output[-1], len(self._output) - 1, part.text
         parts = []
-        if item["type"] == "message":
+        if part.kind == "text":
             done = message_item(item["id"], text, status)
             parts.append(self._of_open("response.output_text.done", text=text, logprobs=[]))
             parts.append(self._of_open("response.content_part.done", part=text_part(text)))
         else:
-            done = reasoning_item(item["id"], text, status)
-            parts.append(self._of_open("response.reasoning_text.done", text=text))
-        self._open = None
+            done = reasoning_item(item["id"], text, status, as_summary=self._as_summary)
+            parts.append(self._of_open(f"response.{self._thought_part}.done", text=text))
+            if self._as_summary:
+                ended = "response.reasoning_summary_part.done"
+                parts.append(self._of_open(ended, part=summary_part(text)))
         return [*parts, self._finish(index, done)]
 
     def _start_call(self, event: ToolCallStarted | ConfirmationDecided) -> list[bytes]:
@@ -285,11 +309,9 @@ class ResponseEncoder:
         return [*parts, *self._end("completed")]
 
     def _complete(self, event: MessageComplete) -> list[bytes]:
-        parts = self._close()
-        for call in event.client_calls:
-            parts += self._client_call(call)
+        parts = [part for call in event.client_calls for part in self._client_call(call)]
         self.response["usage"] = usage_of(event.prompt_eval_count or 0, event.eval_count or 0)
-        self.response["mochi"] |= {"dropped_messages": event.context_window["dropped_messages"]}
+        self.response["mochi"] |= left_out_of(event)
         if event.ignored_options:
             self.response["mochi"] |= {"ignored_options": [*event.ignored_options]}
         if event.finish_reason == "length":
@@ -318,9 +340,13 @@ class ResponseEncoder:
     def _fail(self, event: ErrorEvent | Done | ReplyRetry) -> list[bytes]:
         if isinstance(event, Done):
             return self._end("cancelled")
+        if isinstance(event, ReplyRetry) and self._is_whole:
+            del self._output[self._begin_of_reply :]
+            return []
         if isinstance(event, ReplyRetry):
             event = not_met(event)
-        return self._end("failed", {"code": code_of(event.code), "message": event.message})
+        error = {"code": code_of(event.code), "message": event.message}
+        return self._end("failed", error)
 
     def _end(self, status: str, error: Any = None) -> list[bytes]:  # noqa: ANN401 - JSON
         self.is_ended = True

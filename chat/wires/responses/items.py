@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
+from pydantic import JsonValue
 
-from mochi_server.chat.responses import ResponseId
-from mochi_server.errors import InvalidRequest, JSONObject
-from mochi_server.protocol.events import ConfirmationRequired
+from mochi_server.chat.completions import BETWEEN_PROMPTS
+from mochi_server.chat.responses import RECORD, ResponseId, begins_another, run_of
+from mochi_server.core.media import IMAGES
+from mochi_server.errors import InvalidRequest, JSONObject, MessageNotFound
+from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired
+from mochi_server.protocol.fold import BETWEEN_REPLIES
 from mochi_server.protocol.messages import (
     AssistantMessage,
     Message,
@@ -18,13 +22,22 @@ from mochi_server.protocol.messages import (
     UserMessage,
 )
 from mochi_server.services.history import objects
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import (
+    AttachmentReader,
+    NewAttachment,
+    attach,
+    attachments_of,
+)
+from mochi_server.sessions.versions import instant
 
 from ..common.history import FILES_OF_RESULTS, let_others_run
 from ..openai.history import call_of
+from .compaction import note_in
 from .schemas import (
+    SERVER_LABEL,
     InputCall,
     InputCallOutput,
+    InputCompaction,
     InputContent,
     InputFile,
     InputImage,
@@ -35,10 +48,9 @@ from .schemas import (
     InputRefusal,
 )
 
-SERVER_LABEL = "mochi"
-"""Name of this server in items of calls of its tools."""
-
 Item = dict[str, Any]
+Placed = tuple[int, Item]
+"""The index of a message, and an item of it."""
 Call = tuple[str, str, JSONObject]
 """Id, name and arguments of a call."""
 
@@ -70,29 +82,37 @@ class _HistoryReader:
         """Names of functions by the ids of their calls."""
         self._of_results: list[NewAttachment] = []
         """Files of the results before, which no message has yet."""
+        self._calling = AssistantMessage()
+        """The last reply with calls."""
+        self._waiting: set[str] = set()
+        """Ids of its calls whose results have not come: what the model says before is of it."""
         self.messages: list[Message] = []
         self.files: list[NewAttachment] = []
 
     async def read(self, item: InputItem) -> None:
         """Add an item."""
-        if isinstance(item, InputCallOutput):
-            await self._read_result(item)
-            return
-        self.end_results()
         match item:
+            case InputCallOutput():
+                await self._read_result(item)
+            case InputMessage() if item.role != "assistant":
+                self._waiting.clear()
+                self.end_results()
+                await self._read_said(item)
             case InputMessage():
-                await self._read_message(item)
+                reply = self._reply(is_open=not self._has_answer())
+                reply.content = _joined(reply.content, text_of(item.content))
             case InputReasoning():
-                thought = "".join(part.text for part in item.content or ())
-                self._reply(is_open=False).thinking = thought or None
+                reply = self._reply(is_open=False)
+                reply.thinking = _joined(reply.thinking, item.text) or None
             case InputCall():
-                call = call_of(item.call_id, item.name, item.arguments)
-                self._names[call.id] = call.name
-                reply = self._reply(is_open=True)
-                if reply.tool_calls is None:
-                    reply.tool_calls = []
-                reply.tool_calls.append(call.as_stored())
+                self._read_call(item)
+            case InputCompaction():
+                self._waiting.clear()
+                self.end_results()
+                self.messages.append(note_in(item))
             case InputReference():  # the session has it
+                self._waiting.clear()
+                self.end_results()
                 self.messages.append(AssistantMessage())
             case _:
                 pass
@@ -105,18 +125,24 @@ class _HistoryReader:
             self.messages.append(message)
             self._of_results = []
 
-    async def _read_message(self, item: InputMessage) -> None:
+    async def _read_said(self, item: InputMessage) -> None:
         text = text_of(item.content)
         if item.role == "user":
             question = UserMessage(content=text)
             attach(question, await self._files_of(item.content))
             self.messages.append(question)
-        elif item.role == "assistant":
-            self._reply(is_open=not self._has_answer()).content = text
         else:
             self.messages.append(SystemMessage(content=text))
 
+    def _read_call(self, item: InputCall) -> None:
+        call = call_of(item.call_id, item.name, item.arguments)
+        self._names[call.id] = call.name
+        self._calling = self._reply(is_open=True)
+        self._calling.tool_calls = [*(self._calling.tool_calls or ()), call.as_stored()]
+        self._waiting.add(call.id)
+
     async def _read_result(self, item: InputCallOutput) -> None:
+        self._waiting.discard(item.call_id)
         result = ToolMessage(
             content=text_of(item.output),
             tool_name=self._names.get(item.call_id),
@@ -139,7 +165,10 @@ class _HistoryReader:
         return files
 
     def _reply(self, *, is_open: bool) -> AssistantMessage:
-        """Return the reply of an item: the last message if it is open, else a new one."""
+        """Return the reply of an item: one whose results are to come, or the last if it is open."""
+        if self._waiting:
+            return self._calling
+        self.end_results()
         last = self.messages[-1] if self.messages else None
         if is_open and isinstance(last, AssistantMessage):
             return last
@@ -150,6 +179,10 @@ class _HistoryReader:
     def _has_answer(self) -> bool:
         last = self.messages[-1] if self.messages else None
         return isinstance(last, AssistantMessage) and bool(last.content or last.tool_calls)
+
+
+def _joined(*texts: str | None) -> str:
+    return BETWEEN_REPLIES.join(filter(None, texts))
 
 
 def text_of(content: InputContent) -> str:
@@ -165,15 +198,23 @@ def text_of(content: InputContent) -> str:
     return "\n".join(texts)
 
 
-def reasoning_item(item_id: str, text: str, status: str = "completed") -> Item:
-    content = [{"type": "reasoning_text", "text": text}] if text else []
+def reasoning_item(
+    item_id: str, text: str, status: str = "completed", *, as_summary: bool = False
+) -> Item:
+    """Return the item of a thought, which is shown whole, or in the place of a summary."""
+    part = summary_part(text) if as_summary else {"type": "reasoning_text", "text": text}
+    parts = [part] if text else []
     return {
         "id": item_id,
         "type": "reasoning",
-        "summary": [],
-        "content": content,
+        "summary": parts if as_summary else [],
+        "content": [] if as_summary else parts,
         "status": status,
     }
+
+
+def summary_part(text: str) -> Item:
+    return {"type": "summary_text", "text": text}
 
 
 def text_part(text: str) -> Item:
@@ -249,11 +290,29 @@ def approval_item(event: ConfirmationRequired, number: int) -> Item:
     }
 
 
+def decision_item(event: ConfirmationDecided, number: int) -> Item:
+    """Return the item by which a client has decided.
+
+    Args:
+        event: The event of the decision.
+        number: That of the event which asked.
+    """
+    name = f"{event.confirmation_id}_{number}"
+    return {
+        "id": f"mcprs_{name}",
+        "type": "mcp_approval_response",
+        "approval_request_id": f"mcpr_{name}",
+        "approve": event.approved,
+        "reason": event.reason,
+    }
+
+
 def output_items(
     messages: Sequence[JSONObject],
     response_id: ResponseId,
     clients: Sequence[str],
     *,
+    as_summary: bool,
     is_ended: bool = True,
 ) -> list[Item]:
     """Return the items of stored messages of an answer.
@@ -262,6 +321,7 @@ def output_items(
         messages: Replies of the model, and results of the server's tools.
         response_id: The response that they are of.
         clients: Names of the functions that the client runs.
+        as_summary: Whether thoughts are shown as a summary.
         is_ended: Whether a call without a result will never have one.
     """
     results = {str(each.get("tool_call_id")): each for each in messages if _is(each, "tool")}
@@ -270,11 +330,17 @@ def output_items(
     for number, reply in enumerate(replies):
         status = "incomplete" if reply.get("interrupted") else "completed"
         if thinking := reply.get("thinking"):
-            items.append(reasoning_item(response_id.item("rs", number), str(thinking), status))
+            name = response_id.item("rs", number)
+            items.append(reasoning_item(name, str(thinking), status, as_summary=as_summary))
         if content := reply.get("content"):
             items.append(message_item(response_id.item("msg", number), str(content), status))
         calls = [*_calls(reply)]
-        own = [call for call in calls if call[1] not in clients]
+        are_clients = is_ended and any(call[1] in clients for call in calls)
+        own = [
+            call
+            for call in calls
+            if call[1] not in clients and not (are_clients and call[0] not in results)
+        ]
         items += [
             _stored_call(call, response_id.item("mcp", call[0]), results.get(call[0]))
             if is_ended or call[0] in results
@@ -284,7 +350,7 @@ def output_items(
         items += [
             function_call_item(call, response_id.item("fc", call[0]))
             for call in calls
-            if call[1] in clients
+            if call not in own
         ]
     return items
 
@@ -293,9 +359,13 @@ def _is(message: JSONObject, role: str) -> bool:
     return message.get("role") == role
 
 
-def _calls(reply: JSONObject) -> Iterator[Call]:
+def _stored_calls(reply: JSONObject) -> Sequence[JsonValue]:
     calls = reply.get("tool_calls")
-    for call in objects(calls if isinstance(calls, list) else ()):
+    return calls if isinstance(calls, list) else ()
+
+
+def _calls(reply: JSONObject) -> Iterator[Call]:
+    for call in objects(_stored_calls(reply)):
         function = call.get("function")
         if isinstance(function, dict):
             arguments = function.get("arguments")
@@ -315,47 +385,173 @@ def _stored_call(call: Call, item_id: str, result: JSONObject | None) -> Item:
     )
 
 
-def input_items(messages: Sequence[JSONObject]) -> list[Item]:
-    """Return the items of stored messages that a request has added."""
-    items: list[Item] = []
-    for message in messages:
-        message_id, text = message.get("message_id"), str(message.get("content") or "")
-        if _is(message, "tool"):
-            call_id = str(message.get("tool_call_id"))
-            items.append(
-                {
-                    "id": f"fco_{message_id}",
-                    "type": "function_call_output",
-                    "call_id": call_id,
-                    "output": text,
-                    "status": "completed",
-                }
-            )
-        else:
-            part = {"type": "input_text", "text": text}
-            items.append(
-                {
-                    "id": f"msg_{message_id}",
-                    "type": "message",
-                    "role": str(message.get("role")),
-                    "content": [part],
-                    "status": "completed",
-                }
-            )
-    return items
+def input_items(messages: Sequence[JSONObject], instructions: object = None) -> Iterator[Placed]:
+    """Yield the items of stored messages, as of a request that has sent them.
 
-
-def conversation_items(messages: Sequence[JSONObject]) -> list[Item]:
-    """Return the items of a whole conversation; calls are all shown as the client's own."""
-    items: list[Item] = []
-    for message in messages:
-        if not _is(message, "assistant"):
-            items += input_items([message])
-            continue
+    Args:
+        messages: The messages.
+        instructions: What the system prompt begins with, and no item has.
+    """
+    for index, message in enumerate(messages):
         message_id = str(message.get("message_id"))
-        if thinking := message.get("thinking"):
-            items.append(reasoning_item(f"rs_{message_id}", str(thinking)))
-        if content := message.get("content"):
-            items.append(message_item(f"msg_{message_id}", str(content)))
-        items += [function_call_item(call, f"fc_{call[0]}") for call in _calls(message)]
-    return items
+        if _is(message, "assistant"):
+            yield from ((index, item) for item in _reply_items(message, message_id))
+        elif not _is(message, "system"):
+            yield index, _said_item(message, message_id)
+        elif prompt := _without_instructions(str(message.get("content") or ""), instructions):
+            yield index, _said_item({**message, "content": prompt}, message_id)
+
+
+def conversation_items(messages: Sequence[JsonValue], session_id: str) -> Iterator[Placed]:
+    """Yield the items of a whole conversation; calls are all shown as the client's own.
+
+    Those of an answer have the ids that its response has.
+    """
+    response: ResponseId | None = None
+    reply, as_summary = 0, False
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            continue
+        if begins_another(message):
+            run_id, reply = run_of(message), 0
+            response = ResponseId(run_id, session_id) if isinstance(run_id, str) else None
+            as_summary = wants_summary(message.get(RECORD))
+        if response is None or not _is(message, "assistant"):
+            yield from ((index, item) for _, item in input_items([message]))
+            continue
+        items = _reply_items(message, reply, response, as_summary=as_summary)
+        yield from ((index, item) for item in items)
+        reply += 1
+
+
+def wants_summary(record: object) -> bool:
+    """Return whether a request, of which this is kept, asks for summaries of thoughts."""
+    return isinstance(record, dict) and record.get("summary") is not None
+
+
+def said_by_user(messages: Sequence[JSONObject]) -> list[Item]:
+    """Return the items of what the user has said in stored messages; of files, their names."""
+    return [_said_item(each, str(each.get("message_id"))) for each in messages if _is(each, "user")]
+
+
+def _without_instructions(prompt: str, instructions: object) -> str:
+    if not isinstance(instructions, str):
+        return prompt
+    return prompt.removeprefix(instructions).removeprefix(BETWEEN_PROMPTS)
+
+
+def _reply_items(
+    reply: JSONObject,
+    name: str | int,
+    response: ResponseId | None = None,
+    *,
+    as_summary: bool = False,
+) -> Iterator[Item]:
+    """Yield the items of a reply; they are of a response, or of no one that is known."""
+
+    def item_id(kind: str, name: str | int) -> str:
+        return f"{kind}_{name}" if response is None else response.item(kind, name)
+
+    if thinking := reply.get("thinking"):
+        yield reasoning_item(item_id("rs", name), str(thinking), as_summary=as_summary)
+    if content := reply.get("content"):
+        yield message_item(item_id("msg", name), str(content))
+    for call in _calls(reply):
+        yield function_call_item(call, item_id("fc", call[0]))
+
+
+def _said_item(message: JSONObject, message_id: str) -> Item:
+    """Return the item of a message that no model has said."""
+    text = str(message.get("content") or "")
+    if _is(message, "tool"):
+        return {
+            "id": f"fco_{message_id}",
+            "type": "function_call_output",
+            "call_id": str(message.get("tool_call_id")),
+            "output": text,
+            "status": "completed",
+        }
+    files = [_file_part(entry) for entry in attachments_of(message)]
+    said = [{"type": "input_text", "text": text}] if text or not files else []
+    return {
+        "id": f"msg_{message_id}",
+        "type": "message",
+        "role": str(message.get("role")),
+        "content": [*said, *files],
+        "status": "completed",
+    }
+
+
+def _file_part(entry: JSONObject) -> Item:
+    """Return the part of an attached file, without its content."""
+    if entry.get("media_type") in IMAGES:
+        return {"type": "input_image", "detail": "auto", "file_id": None, "image_url": None}
+    return {"type": "input_file", "file_id": None, "filename": entry.get("name")}
+
+
+def changes_without(
+    messages: Sequence[JsonValue], session_id: str, item_id: str
+) -> dict[int, JSONObject | None]:
+    """Return what messages become when an item is deleted, by their indexes; None: nothing.
+
+    A call and its result go together: models refuse one without the other.
+
+    Raises:
+        MessageNotFound: there is no such item.
+    """
+    index, item = find_item(messages, session_id, item_id)
+    message = messages[index]
+    assert isinstance(message, dict)  # noqa: S101
+    if item["type"] in {"function_call", "function_call_output"}:
+        return _without_call(messages, index, item["call_id"])
+    if not _is(message, "assistant"):
+        return {index: None}
+    return {index: _left({**message, "thinking" if item["type"] == "reasoning" else "content": ""})}
+
+
+def find_item(messages: Sequence[JsonValue], session_id: str, item_id: str) -> tuple[int, Item]:
+    """Return an item of a conversation, and the index of its message.
+
+    Raises:
+        MessageNotFound: there is no such item.
+    """
+    for index, item in conversation_items(messages, session_id):
+        if item["id"] == item_id:
+            return index, item
+    raise MessageNotFound(f"There is no item {item_id!r}.", details={"item_id": item_id})
+
+
+def _without_call(
+    messages: Sequence[JsonValue], index: int, call_id: str
+) -> dict[int, JSONObject | None]:
+    changes: dict[int, JSONObject | None] = {index: None}
+    for number in range(index, -1, -1):
+        reply = messages[number]
+        if isinstance(reply, dict) and call_id in [call[0] for call in _calls(reply)]:
+            calls = objects(_stored_calls(reply))
+            kept = [each for each in calls if str(each.get("id")) != call_id]
+            changes[number] = _left({**reply, "tool_calls": [*kept]})
+            break
+    for result in range(number + 1, len(messages)):
+        message = messages[result]
+        if not isinstance(message, dict) or not _is(message, "tool"):
+            break
+        if str(message.get("tool_call_id")) == call_id:
+            changes[result] = None
+    return changes
+
+
+def _left(reply: JSONObject) -> JSONObject | None:
+    """Return a reply without what is empty, and without the provider's copy of it."""
+    parts = {name: reply.get(name) for name in ("thinking", "tool_calls")}
+    others = {key: value for key, value in reply.items() if key not in {*parts, "provider_data"}}
+    kept = {name: value for name, value in parts.items() if value}
+    return {**others, **kept} if kept or others.get("content") else None
+
+
+def seconds_of(timestamp: object) -> int | None:
+    """Return a stored time in whole seconds since 1970; None if it is none."""
+    try:
+        return int(instant(timestamp).timestamp())
+    except ValueError:
+        return None

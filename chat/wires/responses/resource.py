@@ -7,10 +7,9 @@ from typing import Any
 
 from mochi_server.chat.responses import ResponseId
 from mochi_server.errors import JSONObject
-from mochi_server.sessions.types import instant
 
 from .conversations import CONVERSATION
-from .schemas import OtherTool, ResponseRequest
+from .schemas import OtherTool, ResponseRequest, ignored_items
 
 _ECHOED = (
     "model",
@@ -54,6 +53,7 @@ def record_of(payload: ResponseRequest) -> JSONObject:
         "created_at": int(time.time()),
         "metadata": dict(payload.metadata or {}),
         "tools": [tool.model_dump(mode="json") for tool in payload.usable_tools],
+        "ignored_items": [*ignored_items(payload.items)],
         "ignored_tools": [tool.name or tool.type for tool in tools if isinstance(tool, OtherTool)],
         "format": None if payload.text is None else payload.text.format,
     }
@@ -66,6 +66,7 @@ def record_of(payload: ResponseRequest) -> JSONObject:
         record["parallel_tool_calls"] = False
     if payload.reasoning is not None:
         record["effort"] = payload.reasoning.effort
+        record["summary"] = payload.reasoning.summary
     empty: tuple[object, ...] = (None, {}, [])
     return {key: value for key, value in record.items() if value not in empty}
 
@@ -78,8 +79,9 @@ def response_of(
     mochi: JSONObject = {"run_id": response_id.run_id}
     if session_id is not None:
         mochi["session_id"] = session_id
-    if ignored := record.get("ignored_tools"):
-        mochi["ignored_tools"] = ignored
+    for name in ("ignored_tools", "ignored_items"):
+        if ignored := record.get(name):
+            mochi[name] = ignored
     return {
         "id": str(response_id),
         "object": "response",
@@ -91,7 +93,7 @@ def response_of(
         "max_tool_calls": None,
         "output": [],
         "conversation": None if session_id is None else {"id": f"{CONVERSATION}{session_id}"},
-        "reasoning": {"effort": record.get("effort"), "summary": None},
+        "reasoning": {"effort": record.get("effort"), "summary": record.get("summary")},
         "service_tier": "default",
         "store": store,
         "text": {"format": _format(record.get("format"))},
@@ -123,11 +125,3 @@ def usage_of(prompt: int, generated: int) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + generated,
     }
-
-
-def seconds_of(timestamp: object) -> int | None:
-    """Return the time of a message in whole seconds since 1970; None if it has none."""
-    try:
-        return int(instant(timestamp).timestamp())
-    except ValueError:
-        return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
 import anyio
 from django.http import HttpRequest, JsonResponse
@@ -12,32 +14,47 @@ from django.http.response import HttpResponseBase
 from ninja import Query
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.completions import CompletionRequest
+from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
+from mochi_server.chat.control import StartedRun
 from mochi_server.chat.responses import ResponseId, ResponseService, StoredResponse
-from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import RunStatus
 from mochi_server.core.caller import may_see
+from mochi_server.core.ids import new_run_id
 from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
-from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ThinkingDelta
+from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired
 from mochi_server.protocol.messages import SystemMessage
+from mochi_server.protocol.turn_request import TurnRequest
+from mochi_server.services.history import objects
 
 from ..common.answers import WireStreamResponse, headers_of
-from ..common.api import WireAPI, format_of, options_of
+from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.approvals import join
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from ..openai.errors import code_of
-from .conversations import listed, session_of_conversation
+from .compaction import compaction_item, user_items
+from .conversations import Limit, Order, default_model, page_of, session_of_conversation, shown
 from .encoder import ResponseEncoder, events_until
-from .items import approval_item, input_items, output_items, read_items
-from .resource import record_of, response_of, seconds_of, usage_of
+from .items import (
+    approval_item,
+    decision_item,
+    input_items,
+    output_items,
+    read_items,
+    said_by_user,
+    seconds_of,
+    wants_summary,
+)
+from .resource import record_of, response_of, usage_of
 from .schemas import (
+    CompactRequest,
     InputApproval,
     InputItem,
-    InputMessage,
     InputReference,
+    InputTokensRequest,
+    ResponseQuestion,
     ResponseRequest,
 )
 
@@ -47,6 +64,8 @@ _APPROVAL = re.compile(r"mcpr_(?P<confirmation>conf_[0-9a-f]+)_(?P<event>\d{1,18
 
 QUESTION_SECONDS = 5.0
 """Longest wait for the event of a confirmation, which is in the run before it can be decided."""
+
+_Asks = TypeVar("_Asks", ConfirmationRequired, ConfirmationDecided)
 
 STATUS = {
     "queued": "queued",
@@ -68,29 +87,87 @@ def _service() -> ResponseService:
 async def create_response(request: HttpRequest) -> HttpResponseBase:
     """Answer, in one piece, as a stream, or in the background."""
     payload = await read_body(request, ResponseRequest)
-    items = (
-        [InputMessage(role="user", content=payload.input)]
-        if isinstance(payload.input, str)
-        else payload.input
-    )
+    items = payload.items
     last = items[-1] if items else None
+    named = _session_of(request, payload)
     if isinstance(last, InputApproval):  # earlier ones are of a history that is sent whole
-        started, response_id, record = await _decide(payload, last)
+        started, response_id, record = await _decide(payload, last, named)
     else:
         record = record_of(payload)
-        started, response_id = await _start(payload, items, record)
+        started, response_id = await _start(payload, items, record, named)
     response = response_of(record, response_id, store=payload.store)
-    asks = response_id.session_id is not None
-    encoder = ResponseEncoder(response, started.reader, response_id, asks=asks)
     session_id = response_id.session_id
+    encoder = ResponseEncoder(
+        response,
+        started.reader,
+        response_id,
+        asks=session_id is not None,
+        is_whole=not payload.stream,
+    )
     if payload.stream:
         return WireStreamResponse(started, encoder, request.path_info, session_id)
     if payload.background:
         started.reader.leave(abandon=False)
         response["status"] = "queued" if started.state == "queued" else "in_progress"
-    else:
-        await _read_all(started.reader, encoder)
-    return JsonResponse(response, headers=headers_of(started, session_id))
+        return JsonResponse(response, headers=headers_of(started, session_id))
+    await _read_all(started.reader, encoder)
+    dropped = response["mochi"].get("dropped_messages", 0)
+    return JsonResponse(response, headers=headers_of(started, session_id, dropped))
+
+
+@api.post("/responses/input_tokens")
+async def count_input_tokens(request: HttpRequest) -> HttpResponseBase:
+    """Estimate the tokens of a request, with those of the session that it continues."""
+    payload = await read_body(request, InputTokensRequest)
+    items = payload.items
+    session_id = _session_of(request, payload)
+    if (follows := _followed(payload, items, session_id)) is not None:
+        session_id = follows.session_id
+    if payload.model is None:
+        payload.model = await _model_of(session_id)
+    asked = await _read(payload, items, session_id)
+    tokens = await get_runtime().completions.count_tokens(asked)
+    return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+@api.post("/responses/compact")
+async def compact(request: HttpRequest) -> HttpResponseBase:
+    """Return what the user has said, and an item in the place of the whole conversation."""
+    payload = await read_body(request, CompactRequest)
+    items = payload.items
+    session_id = _session_of(request, payload)
+    said: list[JSONObject] = []
+    if (follows := _followed(payload, items, session_id)) is not None:
+        session_id = follows.session_id
+    if payload.model is None:
+        payload.model = await _model_of(session_id)
+    asked = await _read(payload, items, session_id)
+    runtime = get_runtime()
+    if session_id not in (None, NEW_SESSION):
+        session = await runtime.sessions.get(str(session_id))
+        said += said_by_user([*objects(session.stored_messages())])
+    summary, waiting = await runtime.completions.compact(asked)
+    tokens = await runtime.completions.count_tokens(asked)
+    return JsonResponse(
+        {
+            "id": f"resp_{new_run_id().removeprefix('run_')}",
+            "object": "response.compaction",
+            "created_at": int(time.time()),
+            "model": payload.model,
+            "output": [
+                *(*said, *user_items(items), compaction_item(summary)),
+                *(item for _, item in input_items(waiting)),
+            ],
+            "usage": usage_of(tokens, summary.tokens),
+        }
+    )
+
+
+async def _model_of(session_id: str | None) -> str:
+    """Return the model of a session, else the first one that there is."""
+    if session_id in (None, NEW_SESSION):
+        return await default_model()
+    return (await get_runtime().sessions.get(str(session_id))).metadata.model
 
 
 async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:
@@ -99,24 +176,30 @@ async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:
     Raises:
         MochiError: it failed before it had said anything.
     """
-    has_text = False
     try:
         while (batch := await reader.next()) is not None:
-            has_text = has_text or any(
-                isinstance(event, ContentDelta | ThinkingDelta) for _, event in batch
-            )
             encoder(batch)
     finally:
         reader.leave()
-    if reader.failure is not None and not has_text:
+    if reader.failure is not None and not encoder.fold.parts:
         raise reader.failure
 
 
 async def _start(
-    payload: ResponseRequest, items: Sequence[InputItem], record: JSONObject
+    payload: ResponseRequest, items: Sequence[InputItem], record: JSONObject, session_id: str | None
 ) -> tuple[StartedRun, ResponseId]:
-    runtime = get_runtime()
-    messages, files = await read_items(items, runtime.attachment_reader)
+    is_kept = payload.store or session_id is not None
+    follows = _followed(payload, items, session_id)
+    asked = await _read(payload, items, session_id)
+    goes_on = payload.background or continues(is_kept=is_kept)
+    asked = replace(asked, turn=replace(asked.turn, continues=goes_on))
+    return await _service().start(asked, record, previous=follows, stored=payload.store)
+
+
+async def _read(
+    payload: ResponseQuestion, items: Sequence[InputItem], session_id: str | None
+) -> CompletionRequest:
+    messages, files = await read_items(items, get_runtime().attachment_reader)
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
     choice = payload.tool_choice
@@ -125,43 +208,70 @@ async def _start(
         none=payload.calls_no_tool,
         only=None if choice is None or isinstance(choice, str) else choice.names,
     )
-    asked = CompletionRequest(
-        model=payload.model,
+    return CompletionRequest(
         messages=messages,
-        attachments=files,
-        options=options_of(payload.options),
-        think=THINK[payload.reasoning.effort if payload.reasoning else None],
-        response_format=format_of(payload.text.response_format, "text") if payload.text else None,
-        client_tools=client_tools,
-        must_call=payload.must_call_tool,
-        tools=tools,
-        session_id=_session_of(payload),
-        continues=payload.background,
+        turn=TurnRequest(
+            model=payload.model or "",
+            attachments=files,
+            options=options_of(payload.options),
+            think=THINK[payload.reasoning.effort if payload.reasoning else None],
+            response_format=format_of(payload.text.response_format, "text")
+            if payload.text
+            else None,
+            client_tools=client_tools,
+            must_call=payload.must_call_tool,
+            selected=tools,
+            thinks_unasked=True,
+        ),
+        session_id=session_id,
     )
+
+
+def _followed(
+    payload: ResponseQuestion, items: Sequence[InputItem], session_id: str | None
+) -> ResponseId | None:
+    """Return the response after which a request comes; None: it names none.
+
+    Raises:
+        InvalidRequest: it names another session as well.
+        RunNotFound: it is the id of no response.
+    """
     previous = payload.previous_response_id
     references = [item.id for item in items if isinstance(item, InputReference)]
-    if references and previous is None:  # what comes before it is in its session
+    if references and previous is None and session_id is None:  # its session has what is before
         previous = ResponseId.of_item(references[-1])
-    return await _service().start(
-        asked,
-        record,
-        previous=None if previous is None else ResponseId.read(previous),
-        stored=payload.store,
-    )
-
-
-def _session_of(payload: ResponseRequest) -> str | None:
-    """Return the session of the conversation that the request names."""
-    named = payload.conversation
-    if named is None:
+    if previous is None:
         return None
+    follows = ResponseId.read(previous)
+    _check_same(session_id, follows.session_id)
+    return follows
+
+
+def _session_of(request: HttpRequest, payload: ResponseQuestion) -> str | None:
+    """Return the session that the request names: as on all wires, or as a conversation.
+
+    Raises:
+        InvalidRequest: it names two.
+    """
+    session_id, conversation = session_of(request, payload.metadata), payload.conversation
+    if conversation is None:
+        return session_id
     if payload.previous_response_id is not None:
         raise InvalidRequest("Name previous_response_id or conversation, not both.")
-    return session_of_conversation(named if isinstance(named, str) else named.id)
+    named = conversation if isinstance(conversation, str) else conversation.id
+    _check_same(session_id, session_of_conversation(named))
+    return session_of_conversation(named)
+
+
+def _check_same(named: str | None, continued: str | None) -> None:
+    """Refuse a request that names another session than that of the answer that it continues."""
+    if named is not None and named != continued:
+        text = f"The request names the session {named!r}, and continues another one."
+        raise InvalidRequest(text, details={"session_id": named})
 
 
 async def _decide(
-    payload: ResponseRequest, approval: InputApproval
+    payload: ResponseRequest, approval: InputApproval, session_id: str | None
 ) -> tuple[StartedRun, ResponseId, JSONObject]:
     """Decide about a call that a response has asked about; go on with its run."""
     runtime = get_runtime()
@@ -176,8 +286,9 @@ async def _decide(
         asked = ResponseId(pending.confirmation.run_id, pending.confirmation.session_id)
     else:
         raise InvalidRequest("There is no such approval_request_id.")
+    _check_same(session_id, asked.session_id)
     stored = await _service().find(asked)
-    question = await _question(asked, found["confirmation"])
+    question = await _first(asked.run_id, ConfirmationRequired, found["confirmation"])
     if question is None or question[0] != int(found["event"]):
         raise InvalidRequest("There is no such approval_request_id.")
     after = question[0]
@@ -193,23 +304,31 @@ async def _decide(
         reader.leave(abandon=False)
         raise
     model = str(stored.record.get("model"))
-    session_id = asked.session_id or ""
-    started = StartedRun(asked.run_id, session_id, "running", reader, model)
+    started = StartedRun(asked.run_id, asked.session_id or "", "running", reader, model)
     return started, ResponseId(asked.run_id, asked.session_id, after), dict(stored.record)
 
 
-async def _question(
-    response_id: ResponseId, confirmation_id: str
-) -> tuple[int, ConfirmationRequired] | None:
-    """Return the event by which a response, or its run before, has asked for a decision."""
-    reader = await join(response_id.run_id)
+async def _decision(response_id: ResponseId) -> ConfirmationDecided | None:
+    """Return the decision after which a part of a run begins."""
+    run_id, after = response_id.run_id, response_id.part - 1
+    asked = await _first(run_id, ConfirmationRequired, after=after)
+    if asked is None:
+        return None
+    decided = await _first(run_id, ConfirmationDecided, asked[1].confirmation_id, after=after)
+    return decided[1] if decided is not None else None
+
+
+async def _first(
+    run_id: str, kind: type[_Asks], confirmation_id: str | None = None, *, after: int = 0
+) -> tuple[int, _Asks] | None:
+    """Return the first such event of a run, with its number; the run may say it only now."""
+    reader = await join(run_id, after)
     try:
         with anyio.move_on_after(QUESTION_SECONDS):
             while (batch := await reader.next()) is not None:
                 for number, event in batch:
-                    if (
-                        isinstance(event, ConfirmationRequired)
-                        and event.confirmation_id == confirmation_id
+                    if isinstance(event, kind) and event.confirmation_id == (
+                        confirmation_id or event.confirmation_id
                     ):
                         return number, event
     finally:
@@ -257,13 +376,17 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
         response["error"] = {"code": code_of(code), "message": f"The run failed: {code}."}
     is_ended = response["status"] not in {"queued", "in_progress"}
     response["output"] = output_items(
-        stored.output, response_id, _functions(stored), is_ended=is_ended
+        stored.output,
+        response_id,
+        _functions(stored),
+        as_summary=wants_summary(stored.record),
+        is_ended=is_ended,
     )
     pending = []
     if not is_ended:
         pending = await get_runtime().confirmations.pending(session_id=response_id.session_id)
     for each in pending:
-        if question := await _question(response_id, each.confirmation_id):
+        if question := await _first(response_id.run_id, ConfirmationRequired, each.confirmation_id):
             number, event = question
             response["output"].append(approval_item(event, number))
             response["status"] = "completed"  # of what it says; a decision goes on with the run
@@ -323,7 +446,20 @@ async def delete_response(request: HttpRequest, response_id: str) -> HttpRespons
 
 
 @api.get("/responses/{response_id}/input_items")
-async def list_input_items(request: HttpRequest, response_id: str) -> HttpResponseBase:
+async def list_input_items(
+    request: HttpRequest,
+    response_id: str,
+    order: Order = "desc",
+    limit: Limit = 20,
+    after: str | None = None,
+) -> HttpResponseBase:
     """List the items of the request."""
-    stored = await _service().find(ResponseId.read(response_id))
-    return listed(input_items(stored.input))
+    found_id = ResponseId.read(response_id)
+    stored = await _service().find(found_id)
+    if found_id.part:
+        decision = await _decision(found_id)
+        decided = [] if decision is None else [decision_item(decision, found_id.part)]
+        return page_of(decided, order, limit, after)
+    placed = input_items(stored.input, stored.record.get("instructions"))
+    items = await shown(request, found_id.session_id or "", stored.input, placed)
+    return page_of(items, order, limit, after)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, field_validator
 
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import Effort, History, RequestPart, ServerTools
+from ..common.schemas import Effort, History, RequestPart, ServerTools, Several
+
+SERVER_LABEL = "mochi"
+"""Name of this server in items of calls of its tools."""
+
+MAX_TYPE_CHARACTERS = 64
 
 
 class InputText(RequestPart):
@@ -45,7 +51,7 @@ InputPart = Annotated[
     InputText | InputRefusal | InputImage | InputFile, Field(discriminator="type")
 ]
 InputContent = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[InputPart], Tag("parts")],
+    Annotated[str, Tag("text")] | Annotated[Several[InputPart], Tag("parts")],
     Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
 ]
 
@@ -79,7 +85,13 @@ class InputReasoning(RequestPart):
     """What the model thought."""
 
     type: Literal["reasoning"]
-    content: list[InputText] | None = None
+    content: Several[InputText] | None = None
+    summary: Several[InputText] | None = None
+
+    @property
+    def text(self) -> str:
+        """What it thought, or the summary of it."""
+        return "".join(part.text for part in self.content or self.summary or ())
 
 
 class InputApproval(RequestPart):
@@ -98,18 +110,34 @@ class InputReference(RequestPart):
     id: str
 
 
+class InputCompaction(RequestPart):
+    """What stands for earlier messages, as ``POST /v1/responses/compact`` has made it."""
+
+    type: Literal["compaction"]
+    encrypted_content: str
+
+
 class InputOther(RequestPart):
-    """An item of the server's, which the client sends back; the server has it."""
+    """An item that no message of a session can be: of a tool of the vendor's, or of this server's.
 
-    type: Literal["mcp_call", "mcp_list_tools", "mcp_approval_request"]
+    The session has the latter, which the client sends back.
+    """
+
+    type: str = Field(max_length=MAX_TYPE_CHARACTERS)
+    server_label: str | None = None
 
 
-_OTHERS = ("mcp_call", "mcp_list_tools", "mcp_approval_request")
+_KINDS = (
+    *("message", "function_call", "function_call_output", "reasoning"),
+    *("item_reference", "mcp_approval_response", "compaction"),
+)
 
 
 def _kind_of(value: object) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return "other" if kind in _OTHERS else str(kind or "message")
+    if kind is None:
+        return "message"
+    return kind if kind in _KINDS else "other"
 
 
 InputItem = Annotated[
@@ -119,8 +147,21 @@ InputItem = Annotated[
     | Annotated[InputReasoning, Tag("reasoning")]
     | Annotated[InputReference, Tag("item_reference")]
     | Annotated[InputApproval, Tag("mcp_approval_response")]
+    | Annotated[InputCompaction, Tag("compaction")]
     | Annotated[InputOther, Tag("other")],
     Discriminator(_kind_of),
+]
+
+
+def ignored_items(items: Sequence[InputItem]) -> list[str]:
+    """Return the types of the items that are left out, and that the server does not have."""
+    others = (item for item in items if isinstance(item, InputOther))
+    return [*dict.fromkeys(item.type for item in others if item.server_label != SERVER_LABEL)]
+
+
+Input = Annotated[
+    Annotated[str, Tag("text")] | Annotated[History[InputItem], Tag("items")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "items"),
 ]
 
 
@@ -181,7 +222,7 @@ class AllowedTools(RequestPart):
     """The tools that the model may call."""
 
     type: Literal["allowed_tools"]
-    tools: list[AllowedTool]
+    tools: Several[AllowedTool]
     mode: Literal["none", "auto", "required"] = "auto"
 
     @property
@@ -210,9 +251,10 @@ ToolChoice = Annotated[
 
 
 class Reasoning(RequestPart):
-    """Whether the model thinks."""
+    """Whether the model thinks, and whether the client sees it as a summary."""
 
     effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class TextSettings(RequestPart):
@@ -235,21 +277,15 @@ class NamedConversation(RequestPart):
     id: str
 
 
-class ResponseRequest(RequestPart):
-    """The body of ``POST /v1/responses``."""
+class ResponseQuestion(RequestPart):
+    """What a request asks, and after what."""
 
-    model: ModelName
-    input: Annotated[
-        Annotated[str, Tag("text")] | Annotated[History[InputItem], Tag("items")],
-        Discriminator(lambda value: "text" if isinstance(value, str) else "items"),
-    ]
+    model: ModelName | None
+    input: Input
     instructions: str | None = None
-    stream: bool = False
-    store: bool = True
-    background: bool = False
     previous_response_id: str | None = None
     conversation: str | NamedConversation | None = None
-    tools: list[OfferedTool] | None = None
+    tools: Several[OfferedTool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     reasoning: Reasoning | None = None
@@ -260,8 +296,13 @@ class ResponseRequest(RequestPart):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_output_tokens: int | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
+
+    @property
+    def items(self) -> list[InputItem]:
+        """The items of the input."""
+        if isinstance(self.input, str):
+            return [InputMessage(role="user", content=self.input)]
+        return self.input
 
     @property
     def usable_tools(self) -> list[OfferedFunction | ServerTools]:
@@ -291,10 +332,39 @@ class ResponseRequest(RequestPart):
         return {name: value for name, value in options.items() if value is not None}
 
 
+class ResponseRequest(ResponseQuestion):
+    """The body of ``POST /v1/responses``."""
+
+    model: ModelName
+    stream: bool = False
+    store: bool = True
+    background: bool = False
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+
+
+class InputTokensRequest(ResponseQuestion):
+    """The body of ``POST /v1/responses/input_tokens``."""
+
+    model: ModelName | None = None
+    input: Input = Field(default=[])
+
+
+class CompactRequest(ResponseQuestion):
+    """The body of ``POST /v1/responses/compact``."""
+
+    input: Input = Field(default=[])
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _is_absent(cls, value: object) -> object:
+        return [] if value is None else value
+
+
 class ConversationRequest(RequestPart):
     """The body of ``POST /v1/conversations``."""
 
-    items: list[InputItem] = Field(default=[], max_length=20)
+    items: Several[InputItem] = Field(default=[], max_length=20)
     metadata: dict[str, str] | None = None
 
 
@@ -307,4 +377,4 @@ class ConversationChange(RequestPart):
 class NewItems(RequestPart):
     """The body of ``POST /v1/conversations/{id}/items``."""
 
-    items: list[InputItem] = Field(min_length=1, max_length=20)
+    items: Several[InputItem] = Field(min_length=1, max_length=20)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from mochi_project.http.errors import invalid_request
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.runs.control import ENDED
+from mochi_server.chat.control import ENDED
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import ListedRun
 from mochi_server.core.caller import Right, current_caller, require, serving
@@ -140,8 +140,31 @@ class Commands:
         return {"run_id": started.run_id, "session_id": session_id, "state": started.state}
 
     async def _decide(self, approval: Approval) -> JSONObject:
-        confirmation_id = self._watches.confirmation_of(approval.call_id)
+        confirmation_id = await self._confirmation_of(approval.call_id)
         return await get_runtime().inbox.decide(confirmation_id, **approval.as_options())
+
+    async def _confirmation_of(self, call_id: str) -> str:
+        """Return the confirmation that is meant by the id of a call, or by its own.
+
+        Raises:
+            InvalidRequest: several calls of this id wait, as of two agents.
+            ConfirmationUnavailable: the store cannot be reached.
+        """
+        asked = self._watches.asked_about(call_id)
+        waiting = [each for each, waits in asked.items() if waits] or await self._waiting(call_id)
+        if len(waiting) > 1:
+            raise InvalidRequest(
+                "Several calls of this id wait: name one by its confirmation_id.",
+                details={"confirmation_ids": [*waiting]},
+            )
+        return waiting[0] if waiting else next(reversed(asked), call_id)
+
+    async def _waiting(self, call_id: str) -> list[str]:
+        """Return what waits in the session about a call of which this socket has not read."""
+        if self._place.session_id is None:
+            return []
+        pending = await get_runtime().chat.confirmations(self._place.session_id)
+        return [str(one["confirmation_id"]) for one in pending if one["tool_call_id"] == call_id]
 
     async def _stop(self, named: RunToStop) -> JSONObject:
         control = get_runtime().run_control

@@ -23,6 +23,7 @@ from mochi_server.core.limits import REQUEST_VALUES
 from mochi_server.core.logs import begin_request, request_id, set_log_ids
 from mochi_server.errors import (
     InvalidJSON,
+    JSONObject,
     MochiError,
     ProviderNotConfigured,
     ServerBusy,
@@ -36,7 +37,7 @@ from .schemas import MAX_ID, ClientFrame
 from .watches import Watches
 
 if TYPE_CHECKING:
-    from .endpoint import SocketEndpoint
+    from .sockets import Sockets
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class FrameRate:
 class ChatConsumer(AsyncWebsocketConsumer):
     """One socket, from its connection to its end."""
 
-    def __init__(self, *, endpoint: SocketEndpoint) -> None:
+    def __init__(self, *, endpoint: Sockets) -> None:
         super().__init__()
         self._endpoint = endpoint
         self._tasks: BackgroundTasks = endpoint.tasks
@@ -95,7 +96,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             SUBPROTOCOL if SUBPROTOCOL in offered else None,
             headers=[(REQUEST_ID, self._request_id)],  # type: ignore[list-item] # ASGI has bytes
         )
-        self._endpoint.add(self)
+        await self._endpoint.add(self)
         query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         try:
             await self.commands.begin({name: text for name, text in query if name != "token"})
@@ -154,10 +155,15 @@ class ChatConsumer(AsyncWebsocketConsumer):
             if client_frame.id is not None:
                 await self._outlet.send(frame("reply", answer, reply_to=client_frame.id))
 
+    async def tell(self, event: str, data: JSONObject) -> None:
+        """Send what happens on the server, and belongs to no session."""
+        if self._caller.is_valid():
+            await self._outlet.send(frame(event, data))
+
     async def disconnect(self, code: int) -> None:
         """Leave the runs; what becomes of those that nobody reads, each of them knows."""
         del code
-        self._endpoint.sockets.discard(self)
+        self._endpoint.remove(self)
         self._waiting.clear()
         self._outlet.end()
         self._watches.leave()

@@ -13,10 +13,11 @@ from mochi_server.core.aio import BackgroundTasks
 from mochi_server.errors import ShuttingDown
 
 from .new_runs import NewRuns
+from .new_servers import NewServers
 from .outlet import CLOSE_SECONDS
 
 if TYPE_CHECKING:
-    from .consumer import ChatConsumer
+    from .sockets import Socket
 
 PATH = "/ws/chat"
 
@@ -26,9 +27,10 @@ class SocketEndpoint:
 
     def __init__(self) -> None:
         self.tasks = BackgroundTasks()
-        self.sockets: set[ChatConsumer] = set()
+        self.sockets: set[Socket] = set()
         """The open ones."""
         self._new_runs = NewRuns(self.sockets, self.tasks)
+        self._new_servers = NewServers(self.sockets, self.tasks)
         self._is_stopping = False
 
     @cached_property
@@ -43,10 +45,15 @@ class SocketEndpoint:
         served: Awaitable[None] = self._consumer(scope, receive, send)
         return served
 
-    def add(self, socket: ChatConsumer) -> None:
+    async def add(self, socket: Socket) -> None:
         """Add a socket that was accepted."""
         self.sockets.add(socket)
         self._new_runs.watch()
+        await self._new_servers.watch()
+
+    def remove(self, socket: Socket) -> None:
+        """Remove a socket that is closed."""
+        self.sockets.discard(socket)
 
     def stop(self) -> None:
         """Begin to close all sockets; their runs were ended before."""
@@ -54,6 +61,7 @@ class SocketEndpoint:
             return
         self._is_stopping = True
         self._new_runs.stop()
+        self._new_servers.stop()
         seconds = settings.MOCHI.shutdown_seconds / 2
         for socket in [*self.sockets]:
             self.tasks.spawn(socket.stop(seconds), name="the end of a socket")

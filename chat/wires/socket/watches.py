@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.core.aio import BackgroundTasks
 from mochi_server.errors import InvalidRequest
-from mochi_server.protocol.events import (
-    ConfirmationDecided,
-    ConfirmationRequired,
-    Event,
-    ToolInputReceived,
-    ToolInputRequired,
-)
+from mochi_server.protocol.fold import Fold
 
 from .frames import RunEncoder
 from .outlet import Outlet
@@ -29,8 +23,7 @@ class WatchedRun:
 
     reader: LogReader
     encode: RunEncoder
-    asked: dict[str, dict[str, bool]] = field(default_factory=dict)
-    """By the ids of calls, confirmations about them and whether they still wait."""
+    fold: Fold = field(default_factory=Fold)
     is_left: bool = False
     """Whether nothing of it is sent any more."""
 
@@ -38,15 +31,6 @@ class WatchedRun:
         """Send nothing of it any more; ``abandon``: as ``LogReader.leave`` has it."""
         self.is_left = True
         self.reader.leave(abandon=abandon)
-
-    def note(self, event: Event) -> None:
-        """Note what is asked and decided."""
-        if isinstance(event, ConfirmationRequired | ToolInputRequired):
-            confirmations = self.asked.setdefault(event.tool_call_id, {})
-            confirmations[event.confirmation_id] = True
-        elif isinstance(event, ConfirmationDecided | ToolInputReceived):
-            confirmations = self.asked.setdefault(event.tool_call_id, {})
-            confirmations[event.confirmation_id] = False
 
 
 class Watches:
@@ -94,33 +78,24 @@ class Watches:
                 for number, event in batch:
                     if watch.is_left:
                         return
-                    watch.note(event)
+                    watch.fold.add(event)
                     await send(encode(number, event))
         finally:
             watch.leave()
             if self._watches.get(run_id) is watch:
                 del self._watches[run_id]
 
-    def confirmation_of(self, call_id: str) -> str:
-        """Return the confirmation that is meant by the id of a call, or by its own.
+    def asked_about(self, call_id: str) -> dict[str, bool]:
+        """Return the confirmations about a call that were read, each with whether it still waits.
 
-        Raises:
-            InvalidRequest: several calls of this id wait, as of two agents.
+        Those that were read last come last.
         """
-        asked = [
-            (waits, confirmation_id)
+        return {
+            confirmation_id: waits
             for watch in self._watches.values()
-            for confirmation_id, waits in watch.asked.get(call_id, {}).items()
-        ]
-        waiting = [confirmation_id for waits, confirmation_id in asked if waits]
-        if len(waiting) > 1:
-            raise InvalidRequest(
-                "Several calls of this id wait: name one by its confirmation_id.",
-                details={"confirmation_ids": [*waiting]},
-            )
-        if waiting:
-            return waiting[0]
-        return asked[-1][1] if asked else call_id
+            for confirmation_id, (about, waits) in watch.fold.confirmations.items()
+            if about == call_id
+        }
 
     def leave(self, *, abandon: bool = True) -> None:
         """Read no run any more.

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.control import StartedRun
 from mochi_server.errors import JSONObject, ToolExecutionDenied
 from mochi_server.protocol.events import (
     ConfirmationRequired,
@@ -15,12 +15,13 @@ from mochi_server.protocol.events import (
     ToolInputRequired,
     ToolResultReady,
 )
+from mochi_server.protocol.fold import PartKind
 
 from ..common.answers import extras_of
 from ..common.approvals import ApprovalId
-from ..common.steps import Kind, StepEncoder
+from ..common.steps import StepEncoder
 
-TYPES: dict[Kind, str] = {"text": "text", "thinking": "reasoning"}
+TYPES: dict[PartKind, str] = {"text": "text", "thinking": "reasoning"}
 
 FINISH_REASONS = {
     "stop": "stop",
@@ -70,10 +71,10 @@ class UIChunkEncoder(StepEncoder):
     def begin_step(self) -> bytes:
         return _chunk("start-step")
 
-    def end_step(self) -> bytes:
+    def end_step(self, number: int) -> bytes:  # noqa: ARG002 - they have no names
         return _chunk("finish-step")
 
-    def open(self, kind: Kind) -> bytes:
+    def open(self, kind: PartKind) -> bytes:
         self._part += 1
         name = TYPES[kind]
         head = orjson.dumps({"type": f"{name}-delta", "id": str(self._part)})
@@ -83,7 +84,7 @@ class UIChunkEncoder(StepEncoder):
     def delta(self, text: str) -> bytes:
         return b"%b%b}\n\n" % (self._delta, orjson.dumps(text))
 
-    def close(self, kind: Kind) -> bytes:
+    def close(self, kind: PartKind) -> bytes:
         return _chunk(f"{TYPES[kind]}-end", id=str(self._part))
 
     def call(self, call_id: str, name: str, arguments: JSONObject, *, is_clients: bool) -> bytes:
@@ -108,7 +109,12 @@ class UIChunkEncoder(StepEncoder):
         call_id = event.tool_call_id
         self._asked.add(call_id)
         asked = _chunk("tool-approval-request", approvalId=approval_id, toolCallId=call_id)
-        return asked + self.end_step() + _chunk("finish", finishReason="tool-calls") + DONE
+        return (
+            asked
+            + self.end_step(self.fold.reply)
+            + _chunk("finish", finishReason="tool-calls")
+            + DONE
+        )
 
     def end(self, complete: MessageComplete) -> bytes:
         metadata: dict[str, Any] = {
@@ -123,7 +129,7 @@ class UIChunkEncoder(StepEncoder):
             metadata["usage"] = {**usage, "totalTokens": prompt + generated}
         reason = FINISH_REASONS.get(complete.finish_reason or "", "other")
         ended = _chunk("finish", finishReason=reason, messageMetadata=metadata)
-        return self.end_step() + ended + DONE
+        return self.end_step(self.fold.reply) + ended + DONE
 
     def fail(self, event: ErrorEvent) -> bytes:
         return _chunk("error", errorText=event.message) + DONE

@@ -6,14 +6,15 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
-from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.completions import NEW_SESSION
+from mochi_server.chat.control import StartedRun
 from mochi_server.errors import InvalidRequest
 
 from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, decide
 from ..common.body import read_body
+from ..common.interfaces import start_run
 from ..common.tools import offered
 from .encoder import UIChunkEncoder
 from .history import read_history
@@ -58,25 +59,8 @@ def _approvals(message: UIMessage) -> list[tuple[ApprovalId, UIApproval]]:
 
 
 async def _start(payload: UIChatRequest, session_id: str | None) -> StartedRun:
-    runtime = get_runtime()
-    if payload.model is None:
-        raise InvalidRequest("The body must name a model.")
     if payload.trigger == "regenerate-message" and session_id not in (None, NEW_SESSION):
         raise InvalidRequest("An answer of a session is regenerated with its own route.")
-    messages, files = await read_history(payload.messages, runtime.attachment_reader)
+    history = await read_history(payload.messages, get_runtime().attachment_reader)
     client_tools, tools = offered(payload.tools, none=False, only=None)
-    return await runtime.completions.start(
-        CompletionRequest(
-            model=payload.model,
-            messages=messages,
-            tells_all_calls=True,
-            attachments=files,
-            options=payload.options,
-            think=payload.think,
-            response_format=payload.response_format,
-            client_tools=client_tools,
-            tools=tools,
-            session_id=session_id,
-            continues=session_id is not None and runtime.settings.on_disconnect == "continue",
-        )
-    )
+    return await start_run(payload, history, session_id, client_tools=client_tools, tools=tools)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, StrictBool, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 from pydantic.alias_generators import to_camel
 
 from mochi_server.errors import JSONObject
-from mochi_server.protocol.options import ModelOptions
-from mochi_server.protocol.response_format import ResponseFormat
-from sessions_app.schemas import ModelName
 
-from ..common.schemas import History, ServerTools
+from ..common.schemas import History, InterfaceOptions, ServerTools, Several
 
 TOOL = "tool-"
 """What stands before the name of a tool in the type of a part."""
@@ -102,7 +99,7 @@ class UIMessage(UIPart):
 
     id: str
     role: Literal["system", "user", "assistant"]
-    parts: list[Part]
+    parts: Several[Part]
 
 
 class UITool(UIPart):
@@ -126,16 +123,9 @@ class UITool(UIPart):
         return {"type": "function", "function": function}
 
 
-class UIChatRequest(BaseModel):
+class UIChatRequest(InterfaceOptions):
     """The body of ``POST /api/v1/ui/chat``; the transport's ``body`` has what is not its own."""
-
-    model_config = ConfigDict(extra="ignore")
 
     messages: History[UIMessage] = Field(min_length=1)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
-    model: ModelName | None = None
-    tools: list[Annotated[UITool | ServerTools, Field(discriminator="type")]] | None = None
-    session_id: str | None = None
-    think: StrictBool | Literal["low", "medium", "high", "max"] = False
-    options: ModelOptions = ModelOptions()
-    response_format: ResponseFormat | None = None
+    tools: Several[Annotated[UITool | ServerTools, Field(discriminator="type")]] | None = None

@@ -31,8 +31,21 @@ _UNITS: dict[str, dict[str, float]] = {
     "data": {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
 }
 
+# Names of units, as models often write them, without the s of the plural.
+_NAMES = {
+    "metre": "m", "meter": "m", "inch": "in", "inche": "in", "foot": "ft", "feet": "ft",
+    "yard": "yd", "mile": "mi", "gram": "g", "tonne": "t", "pound": "lb", "lb": "lb",
+    "ounce": "oz", "litre": "l", "liter": "l", "gallon": "gal", "quart": "qt", "cup": "cup",
+    "hectare": "ha", "acre": "acre", "knot": "kn", "second": "s", "minute": "min",
+    "hour": "h", "day": "d", "week": "week", "byte": "B",
+    "celsiu": "C", "fahrenheit": "F", "kelvin": "K",
+}  # fmt: skip
+_PREFIXES = {"kilo": "k", "centi": "c", "milli": "m", "mega": "M", "giga": "G"}
+
 # Degrees of the scale that one kelvin is, and where absolute zero lies on it.
 _TEMPERATURES = {"K": (1.0, 0.0), "C": (1.0, -273.15), "F": (1.8, -459.67)}
+
+_KNOWN = {unit for factors in _UNITS.values() for unit in factors} | _TEMPERATURES.keys()
 
 
 def convert_units(value: float, from_unit: str, to_unit: str) -> str:
@@ -46,12 +59,26 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
         from_unit: The unit that the value has.
         to_unit: The unit to convert to.
     """
+    from_unit, to_unit = _symbol(from_unit), _symbol(to_unit)
     if from_unit in _TEMPERATURES and to_unit in _TEMPERATURES:
         result = _temperature(value, from_unit, to_unit)
     else:
         factors = _factors(from_unit, to_unit)
         result = value * factors[from_unit] / factors[to_unit]
     return f"{result:.10g} {to_unit}"
+
+
+def _symbol(unit: str) -> str:
+    """Return the symbol of a unit that is named, such as "km" for "Kilometres"; else the unit."""
+    unit = unit.strip().removeprefix("°")
+    if unit in _KNOWN:
+        return unit
+    name = unit.lower().removeprefix("degrees ").removesuffix("s")
+    for prefix, short in {"": "", **_PREFIXES}.items():
+        rest = _NAMES.get(name[len(prefix) :])
+        if name.startswith(prefix) and rest and short + rest in _KNOWN:
+            return short + rest
+    return unit
 
 
 def _temperature(value: float, from_unit: str, to_unit: str) -> float:
@@ -68,8 +95,7 @@ def _factors(from_unit: str, to_unit: str) -> dict[str, float]:
     for factors in _UNITS.values():
         if from_unit in factors and to_unit in factors:
             return factors
-    known = {unit for factors in _UNITS.values() for unit in factors} | _TEMPERATURES.keys()
-    unknown = [unit for unit in (from_unit, to_unit) if unit not in known]
+    unknown = [unit for unit in (from_unit, to_unit) if unit not in _KNOWN]
     if unknown:
         raise ValueError(f"There is no unit {unknown[0]!r} here.")
     raise ValueError(f"{from_unit!r} cannot be converted into {to_unit!r}.")

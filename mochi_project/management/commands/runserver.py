@@ -59,6 +59,8 @@ class Command(BaseCommand):
             lifespan="on",
             log_config=None,
             server_header=False,
+            proxy_headers=bool(settings.MOCHI.trusted_proxies),
+            forwarded_allow_ips=settings.MOCHI.trusted_proxies,
             timeout_graceful_shutdown=1,
         )
         uvicorn.Server(config).run(sockets=[sock])

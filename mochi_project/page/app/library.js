@@ -33,6 +33,24 @@ export function memo(view) {
   };
 }
 
+/** What it has inside, or `fallback(error)` when that cannot be drawn. */
+export class Boundary extends Component {
+  componentDidCatch(error) {
+    this.setState({ error });
+  }
+
+  render({ fallback, children }, { error }) {
+    return error ? fallback(error) : children;
+  }
+}
+
+/** Return a reference for a field, which gets the focus when it appears. */
+export function useFocus() {
+  const field = useRef(null);
+  useLayoutEffect(() => field.current.focus(), []);
+  return field;
+}
+
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */
 export function useDismiss(element, isOpen, dismiss) {
   useEffect(() => {

@@ -17,9 +17,13 @@ function write(storage, name, value) {
   }
 }
 
+/** Kept until the tab is closed, or on this device until it is replaced. */
 export const token = {
-  read: () => read("sessionStorage", "token"),
-  write: (value) => write("sessionStorage", "token", value),
+  read: () => read("sessionStorage", "token") ?? read("localStorage", "token"),
+  write: (value, { onDevice }) => {
+    write("sessionStorage", "token", onDevice ? null : value);
+    write("localStorage", "token", onDevice ? value : null);
+  },
 };
 
 /** Texts that were written and not sent, by the id of the session. */

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from ...core.aio import in_thread, run_to_completion
+from ...core.clock import timestamp
 from ...core.ids import new_confirmation_id
 from ...errors import (
     ConfirmationNotFound,
@@ -33,8 +34,9 @@ from ...tools.base import Elicitation
 from ..policies.comparer import Comparer
 from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyMatch, PolicyRule, apply_policies
-from .confirmation import Confirmation, ConfirmationDecision, timestamp
-from .store import LOST, RUN_ENDED, ConfirmationStore, StoredConfirmation
+from ..policies.suggestions import suggestions_for
+from .confirmation import Confirmation, ConfirmationDecision
+from .store import LOST, RETRY_SECONDS, RUN_ENDED, ConfirmationStore, StoredConfirmation
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +79,8 @@ class AskedCall:
     """``Tool.source`` of the tool."""
     notice: str = ""
     """Why a person is asked whatever policies and rules allow."""
+    parameters: JSONObject = field(default_factory=dict)
+    """JSON Schema of the tool's arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,7 @@ class Confirmations:
         *,
         position: int,
         total: int,
+        rules: Sequence[Policies] = (),
         earlier: Confirmation | None = None,
         waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
@@ -164,6 +169,7 @@ class Confirmations:
             asked: The call.
             position: Its place among the calls that are asked about, from 1.
             total: Number of these calls.
+            rules: The rules as they are now.
             earlier: What an earlier process has asked about it.
             waiting: Is entered while nothing is to do but wait for the decision.
         """
@@ -173,7 +179,10 @@ class Confirmations:
             yield ConfirmationDecision(approved=False, reason=reason, code=code)
             return
         announced = earlier is not None and earlier.confirmation_id in self.announced
-        confirmation = earlier or self._confirmation(asked, position=position, total=total)
+        confirmation = earlier or replace(
+            self._confirmation(asked, position=position, total=total),
+            suggestions=await self._suggestions(asked, rules),
+        )
         self._unsettled[asked.call.id] = (confirmation, None)
         try:
             if earlier is None:
@@ -189,6 +198,20 @@ class Confirmations:
         yield decision
         if announced and confirmation.confirmation_id not in self.decided:
             yield _decided(confirmation, decision)
+
+    async def _suggestions(
+        self, asked: AskedCall, rules: Sequence[Policies]
+    ) -> Sequence[JSONObject]:
+        suggestions = await in_thread(
+            suggestions_for,
+            asked.call.name,
+            asked.arguments,
+            source=asked.tool_source,
+            parameters=asked.parameters,
+            rules=rules,
+            session_id=self.session_id,
+        )
+        return [each.payload() for each in suggestions] or ()
 
     async def elicit(
         self, asked: AskedCall, elicitation: Elicitation
@@ -311,7 +334,7 @@ class Confirmations:
             except ConfirmationUnavailable:
                 if self.store.is_due(confirmation):
                     raise
-                await anyio.sleep(self.store.poll_seconds)
+                await anyio.sleep(RETRY_SECONDS)
         if decision.is_expired:
             return replace(decision, reason=NOBODY.format(seconds=self.timeout))
         return decision
@@ -385,6 +408,7 @@ def announcement_of(confirmation: Confirmation) -> ConfirmationRequired:
         timeout_seconds=confirmation.timeout_seconds,
         shown=confirmation.shown,
         notice=confirmation.notice,
+        suggestions=confirmation.suggestions,
     )
 
 

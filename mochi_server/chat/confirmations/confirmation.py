@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import islice
 from typing import Literal
 
 from pydantic import JsonValue, TypeAdapter
 
+from ...core.clock import moment_of
+from ...core.shown_text import shown_arguments
 from ...errors import JSONObject, ToolConfirmationTimeout
 from ...protocol.events import FieldPayload
-from .display import shown_arguments
 
 MAX_RECORDED = 8_000
 """Bytes of JSON of arguments in the history: else a few calls with long ones take all its place."""
@@ -23,40 +24,6 @@ MAX_RECORDED_NAMES = 20
 """Arguments in the history, of which some are long."""
 
 DENIED = "the user denied this call."
-
-
-def utc_now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
-class Clock:
-    """The time of day, and seconds of a clock that does not jump with it."""
-
-    def __call__(self) -> datetime:
-        return utc_now()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-SYSTEM_CLOCK = Clock()
-
-
-def timestamp(moment: datetime) -> str:
-    """Return a moment as stored: UTC, microseconds, ``Z``; such texts sort by time."""
-    return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-def moment_of(timestamp: str) -> datetime:
-    """Return the moment that ``timestamp`` has written.
-
-    Raises:
-        ValueError: this is none.
-    """
-    moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))  # Z: from Python 3.11 on
-    if moment.tzinfo is None:
-        raise ValueError(f"{timestamp!r} has no time zone.")
-    return moment
 
 
 def dump(fields: JSONObject) -> bytes:
@@ -95,6 +62,8 @@ class Confirmation(FieldPayload):
     """To whom its session belongs."""
     notice: str = ""
     """Why a person is asked whatever policies and rules allow, for a person to read."""
+    suggestions: Sequence[JSONObject] = ()
+    """Payloads of ``RuleSuggestion``: what an approval may be remembered as."""
 
     def __post_init__(self) -> None:
         """Check the times, which may come from a file.
@@ -176,7 +145,7 @@ class ConfirmationRecord:
     confirmation: Confirmation
     decision: ConfirmationDecision
     ran: JSONObject | None
-    """Arguments with which the tool ran, which may lack defaults; None if it did not run."""
+    """Arguments with which the tool ran; None if it did not run."""
     recorded_at: str
 
     def payload(self) -> JSONObject:

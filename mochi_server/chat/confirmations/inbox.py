@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
+from ...core.aio import in_thread
 from ...core.audit import NO_AUDIT_LOG, AuditLog
 from ...core.caller import current_caller, may_see, require
+from ...core.clock import timestamp
 from ...errors import InvalidRequest, JSONObject, PolicyNotFound
 from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
@@ -20,8 +22,8 @@ from ...tools.functions.arguments import SchemaArguments
 from ...tools.functions.results import object_or_empty
 from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyRule, rule_of
-from ..tool_calls import SessionAgents
-from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, timestamp
+from ..session_agents import SessionAgents
+from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, dump
 from .store import ConfirmationStore, not_found
 
 PAGE = 100
@@ -137,7 +139,7 @@ class ConfirmationInbox:
                 "Only an approval can be remembered; only then there are patterns."
             )
         await self._check_seen(confirmation_id, session_id)
-        arguments = arguments if approved else None
+        arguments, changed = arguments if approved else None, None
         decided_by = decided_by or current_caller().name
         confirmation = await self._pending(confirmation_id, session_id) if approved else None
         if confirmation is not None and confirmation.elicitation is not None:
@@ -145,11 +147,16 @@ class ConfirmationInbox:
             if remember is not None:
                 raise InvalidRequest("An answer to a tool cannot be remembered.")
         elif confirmation is not None and arguments is not None:
-            await self._check_arguments(confirmation, arguments)
-            confirmation = replace(confirmation, arguments=arguments)
+            arguments = await self._completed(confirmation, arguments)
+            changed = _differing(confirmation.arguments, arguments)
+            if dump(arguments) == dump(confirmation.arguments):
+                arguments = None  # they are as they were
+            else:
+                confirmation = replace(confirmation, arguments=arguments)
         rule = None
         if confirmation is not None and remember is not None:
-            rule = self._rule(confirmation, remember, patterns or {}, decided_by)
+            # Not in the event loop: texts are compared.
+            rule = await in_thread(self._rule, confirmation, remember, patterns or {}, decided_by)
         decision = ConfirmationDecision(
             approved=approved,
             reason=reason,
@@ -168,6 +175,7 @@ class ConfirmationInbox:
             session_id=decided.session_id,
             run_id=decided.run_id,
             tool=decided.tool_name,
+            changed_arguments=changed,
             remember=remember,
             rule_id=decision.rule_id,
         )
@@ -225,14 +233,19 @@ class ConfirmationInbox:
         confirmation = stored.confirmation
         return confirmation if session_id in (None, confirmation.session_id) else None
 
-    async def _check_arguments(self, confirmation: Confirmation, arguments: JSONObject) -> None:
+    async def _completed(self, confirmation: Confirmation, arguments: JSONObject) -> JSONObject:
+        """Return changed arguments as the tool gets them.
+
+        Raises:
+            InvalidRequest: they do not fit.
+        """
         tool = await self.agents.tool_of(confirmation.tool_source, confirmation.tool_name)
         if tool is None:
             tool = (await self.tools.inventory()).tools.get(confirmation.tool_name)
         if tool is None or tool.source != confirmation.tool_source:
-            return  # gone meanwhile; the waiting run still has it, and validates
+            return arguments  # gone meanwhile; the waiting run still has it, and validates
         try:
-            await tool.validate(arguments)
+            return await tool.complete(arguments)
         except (InvalidArguments, ToolFailed) as error:
             text = f"The arguments do not fit {confirmation.tool_name!r}: {error}"
             raise InvalidRequest(text, details={"tool": confirmation.tool_name}) from error
@@ -302,3 +315,9 @@ def _key_in(cursor: str) -> _Key:
         raise InvalidRequest(
             "The cursor is none of this list.", details={"cursor": cursor}
         ) from error
+
+
+def _differing(before: JSONObject, after: JSONObject) -> str | None:
+    """Return the names of the arguments that a person has changed, for the audit log."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(names) or None

@@ -16,11 +16,10 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from operator import attrgetter
-from typing import Literal
-
-import anyio
+from typing import Final, Literal
 
 from ...core.aio import BackgroundTasks
+from ...core.clock import SYSTEM_CLOCK, Clock, timestamp
 from ...errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -28,17 +27,16 @@ from ...errors import (
     ToolConfirmationTimeout,
     ToolExecutionDenied,
 )
-from .confirmation import (
-    SYSTEM_CLOCK,
-    Clock,
-    Confirmation,
-    ConfirmationDecision,
-    ConfirmationRecord,
-    shortened,
-    timestamp,
-)
+from ...state.signals import LOST_SECONDS, Signals, Subscription
+from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, shortened
 
 logger = logging.getLogger(__name__)
+
+CONFIRMATIONS: Final = "confirmations"
+"""Topic of the signals."""
+
+RETRY_SECONDS = 0.25
+"""Pause before the store is tried again that could not be reached."""
 
 EXPIRED = ConfirmationDecision(
     approved=False,
@@ -84,14 +82,15 @@ class ConfirmationStore(ABC):
     Every method raises ConfirmationUnavailable when the store cannot be reached.
     """
 
-    timeout: float | None = None
-    """Seconds after which a confirmation expires; None: as the settings say."""
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, signals: Signals | None = None) -> None:
+        """Watch nothing yet.
 
-    poll_seconds: float
-    """Seconds between two looks at what others did and what is due, while somebody watches."""
-
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        Args:
+            clock: The clock by which they are due.
+            signals: Tell of changes, also those of other processes; None: only those of this store.
+        """
         self.clock = clock
+        self._signals = signals or Signals()
         self._stored: dict[str, StoredConfirmation] = {}
         """What is not consumed, as far as this process knows; subclasses keep it up to date."""
         self._deadlines: dict[str, float] = {}
@@ -102,8 +101,8 @@ class ConfirmationStore(ABC):
         self._watchers: set[asyncio.Queue[ConfirmationChange]] = set()
         self._tasks = BackgroundTasks()
         self._poller: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        """Set by a change of this process, so that the poller looks at once."""
+        self._changed: Subscription | None = None
+        """Wakes the poller."""
 
     # What a store must do
 
@@ -146,10 +145,6 @@ class ConfirmationStore(ABC):
     async def _record_of(self, confirmation_id: str) -> ConfirmationRecord | None:
         """Return the entry of a confirmation in the history."""
 
-    @abstractmethod
-    async def check(self) -> bool:
-        """Return whether a confirmation could be stored now."""
-
     # What all do alike
 
     async def put(self, confirmation: Confirmation) -> None:
@@ -157,7 +152,7 @@ class ConfirmationStore(ABC):
         deadline = self._deadline_of(confirmation)  # now: the time of day may jump at any time
         await self._add(confirmation)
         self._deadlines[confirmation.confirmation_id] = deadline
-        self._changed.set()
+        self._signals.send(CONFIRMATIONS)
 
     async def decide(
         self,
@@ -215,7 +210,7 @@ class ConfirmationStore(ABC):
         await self.record(stored.confirmation, stored.decision, ran=ran)
         await self._remove(confirmation_id)
         self._deadlines.pop(confirmation_id, None)
-        self._changed.set()
+        self._signals.send(CONFIRMATIONS)
 
     async def record(
         self,
@@ -344,7 +339,8 @@ class ConfirmationStore(ABC):
                 yield changes
         finally:
             self._watchers.discard(queue)
-            self._changed.set()
+            if self._changed is not None:
+                self._changed.wake()
 
     async def wait(self, confirmation_id: str) -> ConfirmationDecision:
         """Wait for the decision, which may be that the time is over.
@@ -382,7 +378,7 @@ class ConfirmationStore(ABC):
     ) -> bool:
         decided_at = decision.decided_at or timestamp(self.clock())
         won = await self._settle(confirmation, replace(decision, decided_at=decided_at))
-        self._changed.set()
+        self._signals.send(CONFIRMATIONS)
         return won
 
     def _undecided(self) -> list[Confirmation]:
@@ -415,25 +411,30 @@ class ConfirmationStore(ABC):
 
     async def _poll(self) -> None:
         try:
-            is_available = True
-            while self._watchers:
-                self._changed.clear()
-                try:
-                    await self.expire_due()
-                    is_available = True
-                except Exception as error:  # a background task: those who wait count on it
-                    if is_available:
-                        expected = isinstance(error, ConfirmationUnavailable)
-                        logger.warning("%s Trying again.", error, exc_info=not expected)
-                    is_available = False
-                await self._wait()
+            with self._signals.subscribe(CONFIRMATIONS) as self._changed:
+                is_available = True
+                while self._watchers:
+                    is_available = await self._look(was_available=is_available)
+                    await self._changed.wait(
+                        self._seconds_to_due() if is_available else RETRY_SECONDS
+                    )
         finally:
-            self._poller = None
+            self._poller = self._changed = None
 
-    async def _wait(self) -> None:
-        """Wait until something may have changed, at most ``poll_seconds``."""
-        with anyio.move_on_after(self.poll_seconds):
-            await self._changed.wait()
+    async def _look(self, *, was_available: bool) -> bool:
+        """Learn what has happened, and return whether that was possible."""
+        try:
+            await self.expire_due()
+        except Exception as error:  # of a background task: those who wait count on it
+            if was_available:
+                expected = isinstance(error, ConfirmationUnavailable)
+                logger.warning("%s Trying again.", error, exc_info=not expected)
+            return False
+        return True
+
+    def _seconds_to_due(self) -> float:
+        """Return the seconds until something is due, if that is before a lost signal counts."""
+        return min(LOST_SECONDS, max(self._first_due - self.clock.monotonic(), 0.0))
 
 
 def _shortened(confirmation: Confirmation) -> Confirmation:
@@ -442,6 +443,7 @@ def _shortened(confirmation: Confirmation) -> Confirmation:
         confirmation,
         arguments=shortened(confirmation.arguments),
         elicitation=None if asked is None else shortened(asked),
+        suggestions=(),
     )
 
 

@@ -20,16 +20,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any, Final, Literal
 
 import orjson
 
 from ...errors import JSONObject
-from ...protocol import events as protocol
-from ...protocol.events import AgentDelta, ContentDelta, Event, ThinkingDelta
-from ...providers.base import Think
+from ...protocol.events import (
+    CLASSES,
+    AgentDelta,
+    ContentDelta,
+    Event,
+    RunStart,
+    ThinkingDelta,
+    event_of,
+)
+from ...protocol.options import ModelOptions
+from ...protocol.response_format import RESPONSE_FORMAT
+from ...protocol.turn_request import NO_REQUEST, TurnRequest
+from ...sessions import ChatSession
 from ...sessions.codec import encode
 
 RUN_STRIDE: Final = 10**9
@@ -61,21 +71,12 @@ class RunHead:
     """Full name of the provider's model; of a queued run as it was named."""
     started_at: str
     """UTC, microseconds, ``Z``."""
-    named_model: str | None = None
-    """The model as it was named: perhaps a preset or an agent."""
-    think: Think = False
-    wait: bool = True
-    """Whether a person is asked about calls."""
-    selected: Sequence[str] | None = None
-    """Names of the tools of this run; those of the session if None."""
-    options: JSONObject = field(default_factory=dict)
-    """The options of its model, as ``ModelOptions`` has them."""
-    client_tools: Sequence[JSONObject] = field(default_factory=list)
-    """Schemas of the functions that the client runs itself."""
-    response_format: JSONObject | None = None
-    """The form of its answer, as requests have it."""
-    continues: bool = False
-    """Whether it goes on without a reader."""
+    request: TurnRequest = NO_REQUEST
+    """What its client has asked, without the messages. Where a run has begun, the model and the
+    options are as session and preset say what the client does not."""
+    replaces: str | None = None
+    """Id of the session's last message, if the run answers the last question again; empty if the
+    message has none. None: it replaces nothing."""
     is_temporary: bool = False
     """Whether its session lasts as long as its process."""
     owner: str | None = None
@@ -91,9 +92,20 @@ class RunHead:
         """Whether it waits until the runs before it have ended."""
         return self.number == 0
 
-    def start(self) -> protocol.RunStart:
+    @property
+    def state(self) -> RunState:
+        """The state that the run has from here on."""
+        return "queued" if self.is_queued else "running"
+
+    def has_yet_to_replace(self, session: ChatSession) -> bool:
+        """Return whether a session still ends with the answer that the run replaces."""
+        if self.replaces is None or session.session_id != self.session_id:
+            return False
+        return self.replaces == (session.last_message_id or "")
+
+    def start(self) -> RunStart:
         """Return its first event."""
-        return protocol.RunStart(
+        return RunStart(
             run_id=self.run_id,
             session_id=self.session_id,
             model=self.model,
@@ -122,6 +134,15 @@ class Note:
     name: str
     data: JSONObject
 
+    @property
+    def state(self) -> str | None:
+        """The state that a run has from here on; None where it stays as it was."""
+        if self.name not in STATE_NOTES:
+            return None
+        if self.name == "end":
+            return str(self.data.get("state"))
+        return "waiting" if self.name == "waiting" else "running"
+
 
 @dataclass(slots=True)
 class EventLine:
@@ -144,10 +165,35 @@ Line = RunHead | EventLine | Note
 
 
 def encode_head(head: RunHead) -> bytes:
-    run = {name: getattr(head, name) for name in RunHead.__slots__}
-    if head.owner is None:  # older servers do not know the key
-        del run["owner"]
+    request = head.request
+    response_format = request.response_format
+    run: JSONObject = {
+        **{name: getattr(head, name) for name in _OWN_FIELDS},
+        **{name: getattr(request, name) for name in _REQUEST_FIELDS},
+        "named_model": request.model,
+        "client_tools": [*request.client_tools],
+        "options": request.options.as_stored(),
+        "response_format": None if response_format is None else response_format.as_stored(),
+    }
+    if head.owner is not None:
+        run["owner"] = head.owner
     return encode({"run": run})
+
+
+_OWN_FIELDS: Final = tuple(n for n in RunHead.__slots__ if n not in {"request", "owner"})
+_REQUEST_FIELDS: Final = ("think", "wait", "selected", "continues", "keep")
+
+
+def _head_of(stored: dict[str, Any]) -> RunHead:
+    asked: dict[str, Any] = {name: stored[name] for name in _REQUEST_FIELDS if name in stored}
+    asked["model"] = stored.get("named_model")
+    asked["client_tools"] = tuple(stored.get("client_tools", ()))
+    if options := stored.get("options"):
+        asked["options"] = ModelOptions.read(options)
+    if response_format := stored.get("response_format"):
+        asked["response_format"] = RESPONSE_FORMAT.validate_python(response_format)
+    own = {name: stored[name] for name in (*_OWN_FIELDS, "owner") if name in stored}
+    return RunHead(request=TurnRequest(**asked), **own)
 
 
 def encode_note(note: Note) -> bytes:
@@ -182,10 +228,9 @@ def decode(line: bytes) -> Line | None:
         if isinstance(value, list):
             return EventLine(value[0], value[1:])
         if "run" in value:
-            head = value["run"]
-            return RunHead(**{name: head[name] for name in RunHead.__slots__ if name in head})
+            return _head_of(value["run"])
         return Note(value.pop("note"), value)
-    except (json.JSONDecodeError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
 
 
@@ -201,19 +246,6 @@ def _fields(event: Event) -> JSONObject:
     }
 
 
-_CLASSES: Final[dict[str, Any]] = {
-    **{
-        cls.type: cls
-        for name in protocol.__all__
-        if isinstance(getattr(cls := getattr(protocol, name), "type", None), str)
-    },
-    "tool_call": protocol.ToolCallStarted,
-    "agent_tool_call": protocol.ToolCallStarted,
-    "tool_result": protocol.ToolResultReady,
-    "agent_tool_result": protocol.ToolResultReady,
-}
-
-
 def _events_of(entry: Any) -> Iterator[Event | None]:  # noqa: ANN401 - JSON of our own making
     """Yield the events of an entry; None for one that only a newer version knows."""
     if isinstance(entry, list):
@@ -223,19 +255,7 @@ def _events_of(entry: Any) -> Iterator[Event | None]:  # noqa: ANN401 - JSON of 
     elif "agent" in entry:
         kind, name, call_id = entry["agent"]
         for text in entry["texts"]:
-            yield _CLASSES[kind](text, name, call_id)
+            yield CLASSES[kind](text, name, call_id)
     else:
-        yield _event_of(entry)
-
-
-def _event_of(entry: JSONObject) -> Event | None:
-    cls, data = _CLASSES.get(str(entry.get("event"))), entry.get("data")
-    if cls is None or not isinstance(data, dict):
-        return None
-    try:
-        event: Event = cls(
-            **{each.name: data[each.name] for each in fields(cls) if each.name in data}
-        )
-    except TypeError:  # a field is missing
-        return None
-    return event
+        data = entry.get("data")
+        yield event_of(str(entry.get("event")), data) if isinstance(data, dict) else None

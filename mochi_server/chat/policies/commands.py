@@ -12,11 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 
-from ..confirmations.display import is_hidden
+from ...core.shown_text import is_hidden
 from .glob_patterns import ANY_NAME, ANYTHING, SHELL_SIGNS, Glob, read_pattern
-from .shell import OPERATORS, CommandLine, SimpleCommand, read_command_line
+from .programs import (
+    ACTING_OPTIONS,
+    CHANGES_SHELL,
+    EVALUATORS,
+    NAMES_VARIABLES,
+    READERS,
+    SHELLS,
+    WRAPPERS,
+)
+from .shell import OPERATORS, SEPARATORS, CommandLine, SimpleCommand, read_command_line
 from .text_forms import OPEN_FILES, collapse, decode, fold, normal_path, resolved_paths
 from .texts import ROUTING, holds, is_direct, path_fits
 
@@ -26,159 +35,13 @@ MAX_LEVELS = 4
 MOST_PARTS = 8
 """Parts of a word after ``=`` and the like that are compared with the rest of it."""
 
+MOST_TOGETHER = 20
+"""Simple commands of a line that several rules may allow together."""
+
 MOST_RESOLVED = 200
 """Words of a command whose links are followed."""
 
-SHELLS = frozenset(
-    {
-        "sh",
-        "bash",
-        "dash",
-        "zsh",
-        "ksh",
-        "mksh",
-        "ash",
-        "rbash",
-        "fish",
-        "busybox",
-    }
-)
-EVALUATORS = frozenset(
-    {
-        "eval",
-        "trap",
-        "alias",
-    }
-)
-"""What runs its words as a command line."""
-WRAPPERS = SHELLS | frozenset(
-    {
-        "sudo",
-        "doas",
-        "su",
-        "runuser",
-        "env",
-        "xargs",
-        "parallel",
-        "timeout",
-        "nohup",
-        "nice",
-        "ionice",
-        "chrt",
-        "taskset",
-        "setsid",
-        "stdbuf",
-        "unbuffer",
-        "time",
-        "command",
-        "builtin",
-        "exec",
-        "find",
-        "fd",
-        "watch",
-        "script",
-        "ssh",
-        "strace",
-        "ltrace",
-        "gdb",
-        "flock",
-        "chroot",
-        "unshare",
-        "nsenter",
-        "bwrap",
-        "firejail",
-        "systemd-run",
-        "coproc",
-        "then",
-        "do",
-        "else",
-        "if",
-        "while",
-        "until",
-        "!",
-        "{",
-        "caffeinate",
-        "entr",
-        "at",
-        "batch",
-        "tmux",
-        "screen",
-        "pkexec",
-        "proot",
-        "fakeroot",
-        "faketime",
-        "catchsegv",
-        "valgrind",
-        "perf",
-        "rlwrap",
-        "setpriv",
-        "capsh",
-        "prlimit",
-        "numactl",
-        "cgexec",
-        "daemonize",
-        "start-stop-daemon",
-        "toybox",
-        "expect",
-        "socat",
-    }
-)
-"""Programs that run another one, which their words name."""
-READERS = frozenset(
-    {
-        "echo",
-        "cat",
-        "ls",
-        "cd",
-        "pwd",
-        "grep",
-        "egrep",
-        "fgrep",
-        "wc",
-        "head",
-        "tail",
-        "uniq",
-        "cut",
-        "tr",
-        "mkdir",
-        "rmdir",
-        "touch",
-        "stat",
-        "file",
-        "diff",
-        "cmp",
-        "test",
-        "[",
-        "[[",
-        "true",
-        "false",
-        ":",
-        "basename",
-        "dirname",
-        "realpath",
-        "readlink",
-        "date",
-        "sleep",
-        "seq",
-        "du",
-        "df",
-        "id",
-        "whoami",
-        "uname",
-        "which",
-        "type",
-        "printf",
-        "export",
-        "declare",
-        "local",
-        "readonly",
-        "typeset",
-        "unset",
-        "chmod",
-        "chown",
-    }
-)
-"""Programs that never run another one, whatever their words are."""
+_EXPANDED = re.compile(r"(\[|=\().*(\$\(|`)", re.DOTALL)
 _INTERPRETER = re.compile(
     r"(python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|tclsh|osascript|pwsh|powershell"
     r"|irb|ipython|guile|rscript|julia|groovy|java|jshell|make|gmake|m4|ed|ex|vi|vim)[\d.]*"
@@ -195,6 +58,8 @@ _DOUBTS = re.compile(f"[{ANYTHING}{ANY_NAME}]")
 _HOME_OR_COMMENT = re.compile(r"^[~#]|[=:]~")
 _WORD_SIGNS = SHELL_SIGNS | frozenset("?'\"")
 """What no wildcard stands for in a command that is allowed."""
+_MIN_OPTION = 3
+"""Characters of a long option, of which the end may be left out."""
 
 
 class Fit(IntEnum):
@@ -225,6 +90,8 @@ class _CommandScan:
     """Whether a program runs that is not seen: input of a shell, or what an interpreter makes."""
     opens_unknown: bool = False
     """Whether files are used that are not seen."""
+    _read: set[tuple[str, int]] = field(default_factory=set)
+    """Command lines in words, with their levels, that were read."""
 
     def add(self, line: CommandLine, level: int) -> None:
         self.words += line.words
@@ -250,9 +117,10 @@ class _CommandScan:
         if name in EVALUATORS:
             self._add_code(" ".join(each.partition("=")[2] or each for each in arguments), level)
             self._add_code(" ".join(arguments), level)
-        elif name in WRAPPERS:
+        elif name in WRAPPERS or name in NAMES_VARIABLES:
+            is_code = _CODE if name in WRAPPERS else _EXPANDED
             for word in arguments:
-                if _CODE.search(word):
+                if is_code.search(word):
                     self._add_code(word, level)
         inner = {fold(_name(each)) for each in command.words} if name in WRAPPERS else {name}
         if any(_runs_code(each, command.words) for each in inner):
@@ -296,6 +164,9 @@ class _CommandScan:
 
     def _add_code(self, text: str, level: int) -> None:
         """Read a command line that stands in a word."""
+        if (text, level) in self._read:
+            return
+        self._read.add((text, level))
         line = None
         if level < MAX_LEVELS and ANY_NAME not in text:
             line = read_command_line(text.replace(ANYTHING, "${_}"))
@@ -442,21 +313,74 @@ class Command:
         glob = read_pattern(pattern)
         if glob.is_literal:
             return Fit.YES if self._text == glob.literal else Fit.NO
-        if self.line.plain is None or any(
-            is_hidden(each) or (each.isspace() and each != " ") for each in self._text
-        ):
+        if self.line.plain is None or self._has_odd_blanks:
             return Fit.NO
         words = glob.words()
         names_signs = any(each.is_literal and each.literal in OPERATORS for each in words)
         commands = [self.line.tokens] if names_signs else self.line.plain
         return Fit.YES if all(_is_allowed(words, each) for each in commands) else Fit.NO
 
+    @cached_property
+    def _has_odd_blanks(self) -> bool:
+        return any(is_hidden(each) or (each.isspace() and each != " ") for each in self._text)
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """The simple commands of a line of several, if each does what it would do alone.
+
+        None, if one of them changes the shell for others, or is given what another one writes and
+        does more than read it.
+        """
+        line = self.line
+        if line is None or line.plain is None or self._has_odd_blanks:
+            return []
+        names = {words[0] for words in line.plain}
+        after_pipe = {after for sign, after in pairwise(line.tokens) if sign == "|"}
+        if (
+            not 1 < len(line.plain) <= MOST_TOGETHER
+            or names & CHANGES_SHELL
+            or any("=" in name for name in names)
+            or after_pipe - READERS
+        ):
+            return []
+        return _split(self._text, line.tokens)
+
+
+def _split(text: str, tokens: Sequence[str]) -> list[str]:
+    """Return what stands between the signs that separate commands."""
+    parts, begin, end = [], 0, 0
+    for token in tokens:
+        at = text.index(token, end)
+        end = at + len(token)
+        if token in SEPARATORS:
+            parts.append(text[begin:at].strip())
+            begin = end
+    return [each for each in (*parts, text[begin:].strip()) if each]
+
 
 def _is_allowed(pattern: Sequence[Glob], words: Sequence[str]) -> bool:
     if pattern[-1].is_any:
         further = len(words) - len(pattern) + 1
         pattern = [*pattern[:-1], *[pattern[-1]] * further]
-    return len(pattern) == len(words) and all(map(_word_is_allowed, pattern, words))
+    if len(pattern) != len(words) or not all(map(_word_is_allowed, pattern, words)):
+        return False
+    program = _name(words[0])
+    if program not in ACTING_OPTIONS or any(_acts(program, glob.literal) for glob in pattern):
+        return True
+    stand_ins = (word for glob, word in zip(pattern, words, strict=True) if not glob.is_literal)
+    return not any(_acts(program, decode(word)) for word in stand_ins)
+
+
+def _acts(program: str, word: str) -> bool:
+    """Return whether a word may be an option by which a program that reads does something else."""
+    word = word.lstrip("\"'")
+    name = word.partition("=")[0]
+    return any(
+        word.startswith(option)
+        or (len(name) >= _MIN_OPTION and option.startswith(name))
+        or (len(option) == 2 and _OPTION.match(word) is not None and option[1] in name)  # noqa: PLR2004 - one letter
+        for option in ACTING_OPTIONS[program]
+    )
 
 
 def _word_is_allowed(glob: Glob, word: str) -> bool:

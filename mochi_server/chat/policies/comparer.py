@@ -7,6 +7,7 @@ import re
 from ...errors import JSONObject
 from .commands import Command, Fit
 from .glob_patterns import Glob, denied_forms
+from .shell import CommandLine
 from .texts import MAX_TEXT, may_fit, readings_of, surely_fits
 
 _COMMAND_WORDS = frozenset(
@@ -39,7 +40,12 @@ def is_command(tool: str, name: str, arguments: JSONObject) -> bool:
 
 
 def _names_command(name: str) -> bool:
-    return any(word.lower() in _COMMAND_WORDS for word in _WORD.findall(name))
+    return not _COMMAND_WORDS.isdisjoint(words_of_name(name))
+
+
+def words_of_name(name: str) -> frozenset[str]:
+    """Return the words of a name, ``shellScript`` or ``shell_script``, in small letters."""
+    return frozenset(word.lower() for word in _WORD.findall(name))
 
 
 class Comparer:
@@ -69,10 +75,24 @@ class Comparer:
             self._fits[key] = compare(pattern, text, is_allowing=is_allowing)
         return self._fits[key]
 
-    def _command_fit(self, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+    def line_of(self, text: str) -> CommandLine | None:
+        """Return what a shell reads in a text; None: it cannot be read for certain."""
+        return self._command(text).line
+
+    def parts_of(self, text: str) -> list[str]:
+        """Return the simple commands of a line that may be allowed each by a rule of its own.
+
+        None, if one of them decides what another one does, or runs.
+        """
+        return self._command(text).parts
+
+    def _command(self, text: str) -> Command:
         if text not in self._commands:
             self._commands[text] = Command(text)
-        command = self._commands[text]
+        return self._commands[text]
+
+    def _command_fit(self, pattern: str, text: str, *, is_allowing: bool) -> Fit:
+        command = self._command(text)
         return (
             command.surely(pattern)
             if is_allowing

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from ..confirmations.display import is_hidden
+from ...core.shown_text import is_hidden
 from .text_forms import collapse, fold
 
 MAX_PATTERN = 256
@@ -158,7 +158,7 @@ def read_pattern(pattern: str) -> Glob:
     steps: list[str | None] = []
     repeats: dict[int, str] = {}
     end = 0
-    while match := _SYNTAX.match(pattern, end):
+    while len(pattern) <= MAX_PATTERN and (match := _SYNTAX.match(pattern, end)):
         end = match.end()
         if match["wild"] == "?":
             steps.append(None)
@@ -166,9 +166,11 @@ def read_pattern(pattern: str) -> Glob:
             repeats[len(steps)] = max(match["wild"], repeats.get(len(steps), "*"))
         else:
             steps.append(match["literal"] or match["plain"])
-    if end < len(pattern) or not pattern or pattern[0] in "!~" or len(pattern) > MAX_PATTERN:
+    if end < len(pattern) or not pattern or pattern[0] in "!~":
         text = "is no pattern of 1 to 256 characters: write [c] for c where it is \\, { or [,"
-        raise ValueError(f"{pattern!r} {text} or where it is ! or ~ at the beginning.")
+        raise ValueError(
+            f"{pattern[:MAX_PATTERN]!r} {text} or where it is ! or ~ at the beginning."
+        )
     if any(map(is_hidden, pattern)):
         raise ValueError(f"{pattern!a} is no pattern: it has hidden characters.")
     return Glob(steps, repeats)
@@ -186,6 +188,12 @@ def read_folded(pattern: str) -> Glob:
             repeats[len(steps)] = glob.repeats[position]
         steps += [None] if step is None else list(fold(step))
     return Glob(steps, repeats)
+
+
+def pattern_of(text: str) -> str:
+    """Return the pattern that only this text fits; it may be too long for one."""
+    pattern = re.sub(r"[\[\]{}*?\\]", r"[\g<0>]", text)
+    return f"[{pattern[0]}]{pattern[1:]}" if pattern.startswith(("!", "~")) else pattern
 
 
 def check_pattern(pattern: str) -> str:

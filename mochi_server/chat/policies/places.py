@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...errors import ConfirmationUnavailable, JSONObject, MochiError
+from ...errors import JSONObject, MochiError, PoliciesInvalid
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import SESSION_RULES
 from .rules import Policies, PolicyRule, read_policies
@@ -125,7 +125,7 @@ class PolicyPlaces:
 
 
 def _policies_of(session: ChatSession) -> Policies:
-    stored = (session.metadata.model_extra or {}).get(SESSION_RULES)
+    stored = session.metadata.optional(SESSION_RULES)
     policies = Policies() if stored is None else read_policies(stored)
     if policies.problem is not None:
         return Policies(problem=f"session {session.session_id}: {policies.problem}")
@@ -135,14 +135,9 @@ def _policies_of(session: ChatSession) -> Policies:
 def _readable(session: ChatSession) -> tuple[PolicyRule, ...]:
     policies = _policies_of(session)
     if policies.problem is not None:
-        raise ConfirmationUnavailable(reason=policies.problem)
+        raise PoliciesInvalid(reason=policies.problem)
     return policies.rules
 
 
 def _set_rules(session: ChatSession, rules: Sequence[JSONObject]) -> None:
-    extra = session.metadata.model_extra
-    assert extra is not None  # noqa: S101 - the model keeps keys that it does not know
-    if rules:
-        extra[SESSION_RULES] = [*rules]
-    else:
-        extra.pop(SESSION_RULES, None)
+    session.metadata.set_optional(SESSION_RULES, [*rules] or None)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
@@ -29,12 +29,14 @@ from ...core.files import (
     replace_file,
     restored_on_failure,
 )
-from ...errors import ConfirmationUnavailable, JSONObject
+from ...core.files import (
+    text_of as text_of_file,
+)
+from ...errors import ConfirmationUnavailable, JSONObject, PoliciesInvalid
 from ...protocol.events import FieldPayload
-from ..confirmations.confirmation import Confirmation
 from .commands import Fit
 from .comparer import Comparer, is_command
-from .glob_patterns import check_pattern
+from .glob_patterns import check_pattern, pattern_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,11 +113,16 @@ class PolicyRule(FieldPayload):
                 runs = is_command(tool, name, arguments)
                 found = comparer.fit(pattern, value, is_command=runs, is_allowing=is_allowing)
                 fit = min(fit, found)
-            elif is_allowing:  # what is no text, or is missing, is a doubt
+            elif is_allowing and pattern != pattern_of(text_of(value)):  # in doubt: no text
                 fit = Fit.NO
             if fit is Fit.NO:
                 return None
         return self.action if fit is Fit.YES else "ask"
+
+
+def text_of(value: JsonValue) -> str:
+    """Return a text as it is, and what is none as JSON: an argument that is missing as null."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _RULES = TypeAdapter(list[PolicyRule])
@@ -169,7 +176,41 @@ def apply_policies(
                 doubt = PolicyMatch("ask", rule)
         if strictest != "allow":
             asks = asks or doubt
+    if asks is None and doubt is None:
+        allowing = [rule for rule in rules if rule.action == "allow"]
+        return _allow_together(
+            allowing, tool, arguments, source=source, session_id=session_id, comparer=comparer
+        )
     return asks or doubt
+
+
+def _allow_together(
+    rules: Sequence[PolicyRule],
+    tool: str,
+    arguments: JSONObject,
+    *,
+    source: str,
+    session_id: str | None,
+    comparer: Comparer,
+) -> PolicyMatch | None:
+    """Return a match with the first of several rules, if each simple command fits one of them."""
+
+    def rule_for(name: str, part: str) -> PolicyRule | None:
+        call = {**arguments, name: part}
+        for rule in rules:
+            action = rule.action_for(
+                tool, call, source=source, session_id=session_id, comparer=comparer
+            )
+            if action == "allow":
+                return rule
+        return None
+
+    for name, value in arguments.items() if len(rules) > 1 else ():
+        if isinstance(value, str) and is_command(tool, name, arguments):
+            used = [rule_for(name, part) for part in comparer.parts_of(value)]
+            if used and None not in used:
+                return PolicyMatch("allow", used[0])
+    return None
 
 
 def read_policies(stored: JsonValue) -> Policies:
@@ -182,8 +223,19 @@ def read_policies(stored: JsonValue) -> Policies:
         return Policies(problem=f"{place}: {first['msg']}" if place else first["msg"])
 
 
+class ApprovedCall(Protocol):
+    """A call that a person has approved."""
+
+    @property
+    def tool_name(self) -> str: ...
+    @property
+    def tool_source(self) -> str: ...
+    @property
+    def arguments(self) -> JSONObject: ...
+
+
 def rule_of(
-    confirmation: Confirmation,
+    call: ApprovedCall,
     patterns: Mapping[str, str],
     *,
     session_id: str | None,
@@ -193,7 +245,7 @@ def rule_of(
     """Return the rule by which calls like this one are allowed from now on.
 
     Args:
-        confirmation: The call that was approved.
+        call: The call that was approved.
         patterns: Patterns by the name of an argument; none: all calls of the tool.
         session_id: The session in which alone it holds.
         created_at: When it was approved.
@@ -203,18 +255,18 @@ def rule_of(
         ValueError: a text is no pattern, or the rule would not have allowed this call.
     """
     rule = PolicyRule(
-        tool=confirmation.tool_name,
+        tool=call.tool_name,
         action="allow",
-        tool_source=confirmation.tool_source,
+        tool_source=call.tool_source,
         arguments=dict(patterns),
         created_at=created_at,
         created_by=created_by,
         session_id=session_id,
     )
     action = rule.action_for(
-        confirmation.tool_name,
-        confirmation.arguments,
-        source=confirmation.tool_source,
+        call.tool_name,
+        call.arguments,
+        source=call.tool_source,
         session_id=session_id,
     )
     if action != "allow":
@@ -285,7 +337,9 @@ class PolicyFile:
 
     def _read(self) -> Policies:
         try:
-            stored = json.loads(read_plain(self._path)[0], object_pairs_hook=_unique_keys)
+            stored = json.loads(
+                text_of_file(read_plain(self._path)[0]), object_pairs_hook=_unique_keys
+            )
             json.dumps(stored, ensure_ascii=False).encode()  # no response has half a surrogate pair
         except (OSError, ValueError, RecursionError) as error:
             return Policies(problem=f"{self._path.name} cannot be read: {error}")
@@ -305,7 +359,7 @@ class PolicyFile:
                 held.enter_context(locked(self._path.with_name(f".{self._path.name}.lock")))
                 policies = self._load()
                 if policies.problem is not None:
-                    raise ConfirmationUnavailable(reason=policies.problem)
+                    raise PoliciesInvalid(reason=policies.problem)
                 rules = change(policies.rules)
                 is_changed = len(rules) != len(policies.rules)
                 if is_changed:
@@ -313,11 +367,12 @@ class PolicyFile:
                     content = f"{json.dumps(stored, ensure_ascii=False, indent=2)}\n".encode()
                     if len(content) > MAX_BYTES:
                         text = f"{self._path.name} would have more than {MAX_BYTES:,} bytes"
-                        raise ConfirmationUnavailable(reason=text)
+                        raise PoliciesInvalid(reason=text)
                     held.enter_context(restored_on_failure(self._path))
                     replace_file(self._path, [content], private=True)
             except OSError as error:
-                raise ConfirmationUnavailable(reason=error.strerror or str(error)) from error
+                reason = error.strerror or str(error)
+                raise ConfirmationUnavailable.because(error, reason=reason) from error
             yield is_changed
 
 

@@ -43,7 +43,7 @@ _PLAIN = frozenset(
 )
 """Nodes of a command line in which nothing is replaced."""
 OPERATORS = frozenset({"&&", "||", "|", "|&", ";", "&", "<", ">", ">>", "&>", ">|", "<&", ">&"})
-_SEPARATORS = frozenset({"&&", "||", "|", ";"})
+SEPARATORS = frozenset({"&&", "||", "|", ";"})
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ def _read_plain(text: str, root: Node, line: CommandLine) -> None:
     line.tokens = tokens
     line.plain = [[]]
     for token in tokens:
-        if token in _SEPARATORS:
+        if token in SEPARATORS:
             line.plain.append([])
         else:
             line.plain[-1].append(token)

@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..confirmations.display import is_hidden
+from ...core.shown_text import is_hidden
 
 MAX_LAYERS = 8
 """Encodings within each other that are undone."""

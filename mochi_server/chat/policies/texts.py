@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..confirmations.display import is_hidden
+from ...core.shown_text import is_hidden
 from .glob_patterns import Glob, read_pattern
 from .text_forms import OPEN_FILES, collapse, decode, fold, is_strange, normal_path, resolved_paths
 

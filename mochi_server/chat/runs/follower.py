@@ -9,12 +9,12 @@ import anyio
 
 from ...core.aio import BackgroundTasks
 from ...errors import MochiError, RunNotFound, StorageError
-from ..journal.base import RunJournal
+from ..journal.journal import RunJournal
 from ..journal.records import STATE_NOTES, EventLine, Line, Note
-from ..journal.signals import Leave, RunSignals
+from .ending import EndsRuns, RunEnding
 from .log import LogReader, RunLog
 from .progress import RunProgress, read_run
-from .recovery import RunEnding, RunRecovery
+from .requests import Leave, RunRequests
 
 RESTORE_SECONDS = 5.0
 """Seconds after Redis was away in which a run may be missing, or seem to be without a process.
@@ -29,13 +29,13 @@ class RunFollower:
     def __init__(
         self,
         journal: RunJournal,
-        recovery: RunRecovery,
-        signals: RunSignals,
+        recovery: EndsRuns,
+        requests: RunRequests,
         tasks: BackgroundTasks,
     ) -> None:
         self._journal = journal
         self._recovery = recovery
-        self._signals = signals
+        self._requests = requests
         self._tasks = tasks
         self._logs: dict[str, RunLog] = {}
         """What was read so far of the runs that somebody reads."""
@@ -58,7 +58,7 @@ class RunFollower:
         progress = await self.progress(run_id)
         if progress.end is not None and after >= progress.next_event - 1:
             return None
-        leave = await self._signals.add_reader(run_id) if progress.end is None else None
+        leave = await self._requests.add_reader(run_id) if progress.end is None else None
         if (log := self._logs.get(run_id)) is not None:  # somebody else joined meanwhile
             if leave is not None:
                 await leave()

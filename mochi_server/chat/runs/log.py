@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, islice
@@ -22,6 +23,7 @@ from ...protocol.events import (
     Event,
     ThinkingDelta,
 )
+from ...protocol.messages import AssistantMessage, ToolMessage
 
 FOLD = 32
 """Number of read events that are folded at a time."""
@@ -33,6 +35,9 @@ DELTAS = (ContentDelta, ThinkingDelta, AgentPlanning, AgentExecution)
 _AGENT_CALL_ID = attrgetter("agent_call_id")
 
 Numbered = tuple[int, Event]
+
+StoredMessages = deque[AssistantMessage | ToolMessage]
+"""Messages that a run has stored; a reader of whole messages takes them out."""
 
 
 class FoldedDeltas(NamedTuple):
@@ -130,9 +135,22 @@ class RunLog:
         for reader in self._readers:
             reader.wake()
 
-    def reader(self, after: int = 0) -> LogReader:
-        """Return a new reader of the events after this number; call its ``leave()`` when done."""
+    def stored(self, messages: Sequence[AssistantMessage | ToolMessage]) -> None:
+        """Tell readers of whole messages what is stored, before the events that follow from it."""
+        for reader in self._readers:
+            if reader.messages is not None:
+                reader.messages.extend(messages)
+
+    def reader(self, after: int = 0, *, whole_messages: bool = False) -> LogReader:
+        """Return a new reader; call its ``leave()`` when done.
+
+        Args:
+            after: The number after which it reads.
+            whole_messages: Whether it gets the messages that are stored from now on, too.
+        """
         reader = LogReader(self, after + 1)
+        if whole_messages:
+            reader.messages = StoredMessages()
         self._readers.append(reader)
         return reader
 
@@ -228,7 +246,7 @@ def _text_key(event: Delta) -> tuple[type[Delta], str | None]:
 class LogReader:
     """One reader of a log, at its own position."""
 
-    __slots__ = ("_left", "_log", "_poked", "_waiter", "position")
+    __slots__ = ("_left", "_log", "_poked", "_waiter", "messages", "position")
 
     def __init__(self, log: RunLog, position: int) -> None:
         self._log = log
@@ -237,6 +255,8 @@ class LogReader:
         self._left = False
         self.position = position
         """Number of the next event to read."""
+        self.messages: StoredMessages | None = None
+        """What was stored, for a reader of whole messages, who takes it out."""
 
     @property
     def failure(self) -> MochiError | None:

@@ -12,21 +12,19 @@ from typing_extensions import Self
 from ...errors import JSONObject
 from ...protocol.events import (
     AgentDelta,
-    ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
     Event,
     ReplyRetry,
     ThinkingDelta,
     ToolCallStarted,
-    ToolContinuationStart,
-    ToolInputReceived,
-    ToolInputRequired,
 )
+from ...protocol.fold import Fold
 from ...protocol.messages import AssistantMessage, ToolMessage
 from ...services.history import objects
 from ...sessions import ChatSession
-from ..journal.base import JournalPart, RunJournal
+from ..journal.base import JournalPart
+from ..journal.journal import RunJournal
 from ..journal.records import EventLine, Line, Note, RunHead, RunState
 from .log import DELTAS
 
@@ -128,12 +126,8 @@ class RunProgress:
     """How it ended: ``{"state", "code", "message_id"}``."""
     is_parked: bool = False
     """Whether its process has let it go until a person decides."""
-    rounds: int = 0
-    """Number of the rounds of tool calls that are over."""
-    asked: set[str] = field(default_factory=set)
-    """Ids of the confirmations of which readers know."""
-    decided: set[str] = field(default_factory=set)
-    """Ids of the confirmations whose decisions readers know."""
+    fold: Fold = field(default_factory=Fold)
+    """What readers know."""
     deltas: int = 0
     """Number of the pieces of text and thinking, about one for each token."""
 
@@ -173,6 +167,7 @@ class RunProgress:
 
     def _add_event(self, event: Event) -> None:
         main = self.of(self.head.session_id)
+        self.fold.add(event)
         self.deltas += isinstance(event, DELTAS)
         match event:
             case ContentDelta():
@@ -182,18 +177,9 @@ class RunProgress:
             case ReplyRetry():
                 main.now.text.clear()
                 main.now.thinking.clear()
-            case ToolContinuationStart():
-                self.rounds += 1
-            case ConfirmationDecided() | ToolInputReceived():
-                self.decided.add(event.confirmation_id)
             case AgentDelta():
                 self._of_agent(event.agent_call_id).now.text.append(event.content)
-            case ConfirmationRequired():
-                self.asked.add(event.confirmation_id)
-                self._of_agent(event.agent_call_id).now.announced.add(event.tool_call_id)
-            case ToolInputRequired():
-                self.asked.add(event.confirmation_id)
-            case ToolCallStarted():
+            case ToolCallStarted() | ConfirmationRequired():
                 self._of_agent(event.agent_call_id).now.announced.add(event.tool_call_id)
             case _:
                 pass

@@ -1,7 +1,8 @@
 """Runs that wait until the runs of their session before them have ended.
 
 They wait in the process that has accepted them. Others know them by the journal: they list them,
-follow them from before their begin, and stop them by the same signal as any run.
+follow them from before their begin, stop them by the same signal as any run, and let those begin
+that were accepted before their own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 import anyio
 
 from ...core.aio import BackgroundTasks, run_to_completion
+from ...core.clock import timestamp
 from ...errors import (
     InternalError,
     MochiError,
@@ -53,12 +56,22 @@ class QueuedRun:
 
 
 class RunQueue:
-    """The runs that wait in this process: one after the other of each session, in their order."""
+    """The runs that wait in this process: one after the other of each session, in their order.
+
+    Their ``started_at`` is when they were accepted, by which processes order them.
+    """
 
     def __init__(self, runs: RunRegistry) -> None:
         self._runs = runs
         self._queues: dict[str, deque[QueuedRun]] = {}
         self._tasks = BackgroundTasks()
+        self._accepted_at = datetime.min.replace(tzinfo=timezone.utc)
+
+    def next_time(self) -> str:
+        """Return when a run is accepted: each is later, also if the clock was set back."""
+        earliest = self._accepted_at + timedelta(microseconds=1)
+        self._accepted_at = max(datetime.now(timezone.utc), earliest)
+        return timestamp(self._accepted_at)
 
     def has(self, session_id: str) -> bool:
         """Return whether a run of the session waits."""
@@ -94,12 +107,19 @@ class RunQueue:
     async def _work(self, session_id: str, queue: deque[QueuedRun]) -> None:
         while queue:
             pause = RETRY_SECONDS
-            while self._runs.is_running(session_id) or not await self._try(queue[0]):
+            while self._runs.is_running(session_id) or not await self._begin(queue[0]):
                 await anyio.sleep(pause)
                 if not self._runs.is_running(session_id):  # one waits, or runs elsewhere
                     pause = min(2 * pause, MAX_RETRY_SECONDS)
             queue.popleft()
         del self._queues[session_id]
+
+    async def _begin(self, queued: QueuedRun) -> bool:
+        """Start a run if none waits before it; return False while it cannot begin."""
+        run = queued.run
+        if not queued.is_ended and await self._runs.is_awaited(run.head.session_id, run):
+            return False
+        return await self._try(queued)
 
     async def _try(self, queued: QueuedRun) -> bool:
         """Start a run; return False while its session is busy, or the process with other runs."""

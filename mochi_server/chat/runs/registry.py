@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Container
 from contextlib import AbstractContextManager, aclosing
@@ -23,7 +24,6 @@ from ...core.caller import act_for_owner, may_see
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
 from ...errors import (
-    ConfirmationUnavailable,
     InternalError,
     MochiError,
     RunInterrupted,
@@ -32,14 +32,16 @@ from ...errors import (
     StorageError,
 )
 from ...protocol.events import Done, ErrorEvent, Event
-from ..journal.base import RunJournal
+from ...state import Signals, SQLiteState
+from ...state.signals import LOST_SECONDS
+from ..journal.journal import RunJournal
 from ..journal.records import RunHead, RunState
-from ..journal.signals import RunSignals
+from .ending import STOPPED, EndsRuns, RunEnding
 from .follower import RunFollower, copy_lines
 from .log import LogReader, RunLog
 from .observer import RunObserver
 from .progress import RunProgress, read_run
-from .recovery import STOPPED, RunEnding, RunRecovery
+from .requests import RunRequests
 from .run import Run
 from .status import ListedRun, RunStatus, status_of, status_of_progress
 
@@ -49,7 +51,7 @@ SAVE_SECONDS = 3.0
 """Seconds for the saves of runs that were ended, on top of any limit."""
 
 WATCH_SECONDS = 0.075
-"""Seconds between two writes of the journal and two checks for requests of other processes.
+"""Seconds between two writes of the journal.
 
 A kill loses at most what was said since.
 """
@@ -128,8 +130,8 @@ class RunRegistry:
     def __init__(
         self,
         journal: RunJournal,
-        recovery: RunRecovery,
-        signals: RunSignals | None = None,
+        recovery: EndsRuns,
+        requests: RunRequests | None = None,
         *,
         retention_seconds: float = 600.0,
         max_runs: int = 2000,
@@ -141,7 +143,7 @@ class RunRegistry:
         Args:
             journal: What the runs say, for other processes and after a crash.
             recovery: Ends the runs of processes that have died.
-            signals: What processes tell each other.
+            requests: What other processes want of runs; None: there are none.
             retention_seconds: Seconds for which a run can be read after its end.
             max_runs: Most runs at the same time.
             max_queued: Most runs that wait in queues.
@@ -151,7 +153,7 @@ class RunRegistry:
         self._queue_slots = Slots("runs in queues", max_queued, share=share)
         self._journal = journal
         self._recovery = recovery
-        self._signals = signals or RunSignals()
+        self._requests = requests or RunRequests(SQLiteState(), Signals())
         self.retention_seconds = retention_seconds
         self._running: dict[str, _Running] = {}
         self._queued: dict[str, RunInQueue] = {}
@@ -160,7 +162,7 @@ class RunRegistry:
         self._ended: OrderedDict[str, str] = OrderedDict()
         """Last runs by session that are known to have ended, the latest last."""
         self._tasks = BackgroundTasks()
-        self._follower = RunFollower(journal, recovery, self._signals, self._tasks)
+        self._follower = RunFollower(journal, recovery, self._requests, self._tasks)
         self._watching: asyncio.Task[None] | None = None
         self._recovering = anyio.Lock()
         self._unrecovered: set[str] = set()
@@ -231,6 +233,23 @@ class RunRegistry:
         """Return whether this process executes a run."""
         return run_id in self._running
 
+    async def is_awaited(self, session_id: str, run: Run | None = None) -> bool:
+        """Return whether runs of a session wait in queues of other processes.
+
+        Args:
+            session_id: The session.
+            run: One that waits here; then only those that were accepted before it count.
+        """
+        try:
+            runs = await self._journal.runs({session_id})
+        except StorageError:
+            return False  # it cannot be known now; turns go on
+        return any(
+            one.is_queued and one.end is None and one.is_held and one.run_id not in self._queued
+            for one in runs
+            if run is None or (one.started_at, one.run_id) < (run.head.started_at, run.run_id)
+        )
+
     def is_running(self, session_id: str) -> bool:
         return session_id in self._sessions
 
@@ -265,7 +284,7 @@ class RunRegistry:
         self._running[run.run_id] = running = _Running(task, turn)
         queued = self._wait_no_more(run)
         self._sessions[run.head.session_id] = run.run_id
-        if not run.head.continues and run.before is None:
+        if not run.head.request.continues and run.before is None:
             run.log.on_unread = partial(self._unread, running)
             running.is_unread = queued is not None and queued.is_unread
         self._begin_watch()
@@ -275,7 +294,7 @@ class RunRegistry:
 
     async def enqueue(self, queued: RunInQueue) -> None:
         """Let other processes know a run that waits in this one."""
-        if not queued.run.head.continues:
+        if not queued.run.head.request.continues:
             queued.run.log.on_unread = partial(self._unread, queued)
         self._begin_watch()
         await queued.run.enqueue()
@@ -335,7 +354,7 @@ class RunRegistry:
         self._tasks.spawn(self._cancel_unread(running), name="a run without a reader")
 
     async def _cancel_unread(self, running: RunInQueue) -> None:
-        running.is_unread = await self._signals.has_readers(running.run.run_id)
+        running.is_unread = await self._requests.has_readers(running.run.run_id)
         log = running.run.log
         if not running.is_unread and not log.is_read and log.on_unread is not None:
             running.cancel()
@@ -343,39 +362,45 @@ class RunRegistry:
     async def _watch(self) -> None:
         """Write the journal and look at what others want, while anything runs."""
         try:
-            while self._running or self._queued or self._journal.is_waiting:
-                await anyio.sleep(WATCH_SECONDS)
-                await self._look()
-                await self._journal.flush()
+            looked = -math.inf
+            with self._requests.subscribe() as changed:
+                while self._running or self._queued or self._journal.is_waiting:
+                    is_changed = await changed.wait(WATCH_SECONDS)
+                    now = anyio.current_time()
+                    if is_changed or now - looked >= LOST_SECONDS:
+                        looked = now
+                        await self._look_at_requests()
+                    self._look()
+                    await self._journal.flush()
         finally:
             self._watching = None
 
-    async def _look(self) -> None:
-        """Stop what others want to stop or have taken, and what nobody reads any more."""
-        for run_id in await self._signals.stop_requests():
+    async def _look_at_requests(self) -> None:
+        """Stop what others want to stop, and what nobody reads any more."""
+        for run_id in await self._requests.stop_requests():
             running = self._running.get(run_id)
             if running is not None and not running.stopped:
                 running.stopped = True
                 running.cancel()
             if (queued := self._queued.get(run_id)) is not None:
                 queued.cancel()
-        await self._look_at_queued()
+        everything: list[RunInQueue] = [*self._running.values(), *self._queued.values()]
+        for one in everything:
+            if one.is_unread:
+                await self._cancel_unread(one)
+
+    def _look(self) -> None:
+        """End what others have taken, and let go what waits and is not read."""
+        for queued in [*self._queued.values()]:
+            if queued.run.is_lost:
+                queued.cancel()
         for running in [*self._running.values()]:
             run = running.turn.run
             if run.is_lost and running.reason is None:
                 self._end_early(running, RunInterrupted(run_id=run.run_id))
-            if running.is_unread:
-                await self._cancel_unread(running)
             is_left = run.log.on_unread is None and not run.log.is_read
             if is_left and run.is_waiting and run.can_park:
                 running.park()
-
-    async def _look_at_queued(self) -> None:
-        for queued in [*self._queued.values()]:
-            if queued.run.is_lost:
-                queued.cancel()
-            elif queued.is_unread:
-                await self._cancel_unread(queued)
 
     async def join(self, run_id: str, after: int = 0) -> LogReader | None:
         """Return a reader of a run's events after a number, whoever executes it.
@@ -460,11 +485,13 @@ class RunRegistry:
             with anyio.move_on_after(STOP_SECONDS):
                 await queued.run.begun.wait()
             return await self.status(run_id)
-        await self._signals.request_stop(run_id)
         try:
-            # To read how far a run has come takes time that other requests, and perhaps the other
-            # process, need more: by then it may have ended.
-            await anyio.sleep(WATCH_SECONDS)
+            with self._requests.subscribe() as changed:
+                await self._requests.request_stop(run_id)
+                await changed.wait()  # that was the request itself
+                # To read how far a run has come takes time that other requests, and perhaps the
+                # other process, need more: by then it may have ended.
+                await changed.wait(WATCH_SECONDS)
             progress = await self._follower.progress(run_id)
             if progress.end is not None:
                 return status_of_progress(progress)
@@ -474,7 +501,7 @@ class RunRegistry:
                 with anyio.move_on_after(STOP_SECONDS):
                     await self._follower.wait_for_end(run_id, STOPPED)
         finally:
-            await self._signals.withdraw_stop(run_id)
+            await self._requests.withdraw_stop(run_id)
         return await self.status(run_id)
 
     async def settle(self, session_id: str, run_id: str | None) -> None:
@@ -502,11 +529,8 @@ class RunRegistry:
             if progress.is_parked or anyio.current_time() > deadline:
                 raise SessionBusy(session_id=session_id)
             is_claimed = progress.head.session_id == session_id
-            try:
-                if not part.is_held and await self._recovery.recover(run_id, is_claimed=is_claimed):
-                    break
-            except ConfirmationUnavailable as error:  # it is not known whether it waits
-                raise StorageError(error.message) from error
+            if not part.is_held and await self._recovery.recover(run_id, is_claimed=is_claimed):
+                break
             await anyio.sleep(WATCH_SECONDS)  # somebody writes its last lines
         self._remember(session_id, run_id)
 
@@ -558,7 +582,7 @@ class RunRegistry:
     async def prune(self) -> None:
         """Forget runs that have ended long ago."""
         await self._journal.prune(self.retention_seconds)
-        await self._signals.prune()
+        await self._requests.prune()
 
     async def forget_unwritten(self) -> None:
         """Forget what could not be written to the journal for long."""
@@ -584,7 +608,7 @@ class RunRegistry:
                 self._watching.cancel()
             await self._tasks.drain(SAVE_SECONDS)
         await self._journal.aclose()
-        await self._signals.aclose()
+        await self._requests.aclose()
 
     async def _run(self, turn: RunnableTurn) -> None:
         """Write the turn's events, and whatever ends it, into its log."""
@@ -657,6 +681,8 @@ class RunRegistry:
             running.status = status_of(run, state, None if error is None else error.code)
             self._remember(run.head.session_id, run.run_id)
             running.ended.set()
+            if running.stopped:
+                self._requests.send()
 
     async def _close(self, run: Run, state: RunState, error: MochiError | None) -> None:
         last: list[Event] = [] if error is None else [ErrorEvent.of(error)]

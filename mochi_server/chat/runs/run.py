@@ -21,7 +21,8 @@ from ...protocol.events import (
     ToolResultReady,
 )
 from ...protocol.messages import AssistantMessage, ToolMessage
-from ..journal.base import RunJournal, RunWriter
+from ..journal.base import RunWriter
+from ..journal.journal import RunJournal
 from ..journal.records import RECOVERY_JUMP, RunHead
 from .log import DELTAS, RunLog
 from .observer import ObservedRequest, RunObserver
@@ -101,7 +102,7 @@ class Run:
     @property
     def rounds(self) -> int:
         """Rounds of tool calls that earlier processes have finished."""
-        return 0 if self.before is None else self.before.rounds
+        return 0 if self.before is None else self.before.fold.reply
 
     def agent_of(self, call_id: str) -> AgentProgress | None:
         """Return what earlier processes have done in a call of an agent."""
@@ -176,6 +177,11 @@ class Run:
             call.ended_at = time.perf_counter()
             for observer in self.observers:
                 observer.on_answered(call)
+
+    def stored(self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]) -> None:
+        """Tell readers of whole messages what is stored in the session of the run."""
+        if session_id == self.head.session_id:
+            self.log.stored(messages)
 
     async def storing(
         self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]

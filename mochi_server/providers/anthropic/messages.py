@@ -112,7 +112,7 @@ def payload_of(
         payload["system"] = system
     if request.response_format is not None:
         payload |= _format(request.response_format, traits, strict)
-    think = request.think if may_think(messages) and not is_forced(payload) else False
+    think = (may_think(messages) and not is_forced(payload) and request.think) or False
     limit = _limit(request, traits, think, most)
     payload["max_tokens"] = limit
     if stops := request.options.stops:

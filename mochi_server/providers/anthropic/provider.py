@@ -14,6 +14,7 @@ import anyio
 from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
+from ...core.times import read_time
 from ...errors import MochiError, ModelNotFound, ProviderError
 from ...protocol.options import ModelOptions
 from ...protocol.response_format import ResponseFormat
@@ -127,6 +128,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             family="claude",
             capabilities=abilities,
             context_length=model.max_input_tokens,
+            modified_at=read_time(model.created_at),
             provider=self.alias,
         )
         return self._keep(info, traits)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
 from stat import S_ISREG
@@ -91,8 +92,11 @@ class LlamaServer(ChatCompletionsProvider):
         own = fields_of(request.options, LLAMA_OPTIONS)
         extra = {**self._sampling, **own, **super().extra_body(request)}
         if not isinstance(request.think, str):
-            extra["chat_template_kwargs"] = {"enable_thinking": request.think}
+            extra["chat_template_kwargs"] = {"enable_thinking": bool(request.think)}
         return extra
+
+    def _effort(self, request: ModelRequest) -> str | None:
+        return super()._effort(request) if request.think else None
 
     async def aclose(self) -> None:
         self.closed = True
@@ -157,19 +161,16 @@ class LocalProvider(Provider):
         alias: Name of the provider.
         models_path: Folder of the GGUF files.
         idle_seconds: Time without use after which a model is unloaded.
-        threads: Threads of each model; None: every core that this process may use.
     """
 
-    capabilities = Capabilities(thinks_unasked=True)
+    # llama.cpp makes no grammar of a demanded call for every template.
+    capabilities = Capabilities(forced_calls=False, thinks_unasked=True)
     options = LlamaServer.options
 
-    def __init__(
-        self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None
-    ) -> None:
+    def __init__(self, alias: str, *, models_path: Path, idle_seconds: float = 300) -> None:
         super().__init__(alias)
         self._folder = models_path.absolute()
         self._idle_seconds = idle_seconds
-        self._threads = threads or _usable_cores()
         self._headers: dict[Path, tuple[tuple[int, int], GGUFHeader]] = {}
         self._models: dict[Path, ServedModel] = {}
         self._replaced: list[ServedModel] = []
@@ -325,9 +326,11 @@ class LocalProvider(Provider):
         return known[1]
 
     def _describe(self, name: str, path: Path, header: GGUFHeader) -> ModelInfo:
+        nanoseconds, size = self._headers[path][0]
         return ModelInfo(
             name=name,
-            size_mb=round(self._headers[path][0][1] / 1e6, 1),
+            size_mb=round(size / 1e6, 1),
+            modified_at=datetime.fromtimestamp(nanoseconds / 1e9, timezone.utc),
             format="gguf",
             family=header.architecture,
             parameter_size=header.parameter_size,
@@ -352,7 +355,7 @@ class LocalProvider(Provider):
             folder,
             context=context,
             slots=SLOTS,
-            threads=self._threads,
+            threads=_usable_cores(),
             idle_seconds=self._idle_seconds,
         )
         sampling = _NO_LOOPS if _is_tiny(header) else {}

@@ -21,6 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ...config import MochiServerSettings, installer_environment
+from ...config.installation import command_name
 from ...core.leases import FileLock
 from ...core.progress import Progress, ProgressReporter
 from .catalogue import (
@@ -62,13 +63,13 @@ class PullError(Exception):
 def run_pull(name: str | None, settings: MochiServerSettings) -> int:
     """Pull a model by name or a file by path; return the exit code (0 or 1)."""
     if (problem := missing_requirement()) is not None:
-        sys.stderr.write(f"mochi-server pull: {problem}\n")
+        sys.stderr.write(f"{command_name()} pull: {problem}\n")
         return 1
     try:
         path = pull(name or DEFAULT_MODEL, settings.models_path, Progress())
     except (PullError, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        sys.stderr.write(f"mochi-server pull: {reason}\n")
+        sys.stderr.write(f"{command_name()} pull: {reason}\n")
         return 1
     sys.stdout.write(f"Model local/{name_of(path)} is ready: {path}\n")
     return 0

@@ -17,6 +17,7 @@ from .messages import (
     DETAILS,
     EFFORT,
     FORMAT,
+    NO_EFFORT,
     STREAM_OPTIONS,
     THOUGHT_FIELDS,
     Payload,
@@ -39,7 +40,7 @@ IMAGES: Final = re.compile(r"\b(images?|image_url|vision|multimodal|mmproj)\b", 
 _FORMATS: Final = re.compile(r"response_format|json_schema|json_object")
 _INVALID_SCHEMA: Final = "Invalid schema"
 """How OpenAI's refusals of a schema begin, which name the keywords that it does not know."""
-_NO_EFFORT: Final = "tools with reasoning_effort are not supported"
+_NOT_WITH_TOOLS: Final = "tools with reasoning_effort are not supported"
 """OpenAI's words, since GPT-5.4; its newer API takes both."""
 _TOO_LONG: Final = re.compile(
     r"description\W+string too long\. Expected a string with maximum length (\d+)"
@@ -53,12 +54,14 @@ def adapted(payload: Payload, refusal: str) -> Payload:
     Groq's and Mistral's refuse the thinking that gateways show of their models. DeepSeek's knows no
     JSON schemas.
     """
+    if EFFORT in refusal and payload.get(EFFORT) == NO_EFFORT:  # it reasons always, or never
+        return {key: value for key, value in payload.items() if key != EFFORT}
     if (field := _refused_field(refusal)) in payload:
         return {key: value for key, value in payload.items() if key != field}
     if _WANTS_THOUGHTS.search(refusal):
         return {**payload, "messages": _with_thoughts(payload["messages"])}
-    if _NO_EFFORT in refusal and "tools" in payload and EFFORT not in payload:
-        return {**payload, EFFORT: "none"}
+    if _NOT_WITH_TOOLS in refusal and "tools" in payload and EFFORT not in payload:
+        return {**payload, EFFORT: NO_EFFORT}
     if (match := _TOO_LONG.search(refusal)) and "tools" in payload:
         return {**payload, "tools": _shortened(payload["tools"], int(match[1]))}
     return {**payload, "messages": _without_refused(payload["messages"], refusal)}
@@ -123,6 +126,8 @@ class Dialects:
         self._refuse_thoughts: set[str] = set()
         self._reason_or_call: set[str] = set()
         """Models that call no tools while they reason, which they do unless told not to."""
+        self._cannot_be_told: set[str] = set()
+        """Models that refuse to be told not to reason: they cannot, or always do."""
         self._blind: set[str] = set()
         """Models that see no images."""
         self._longest_description: int | None = None
@@ -144,8 +149,10 @@ class Dialects:
             applied["messages"] = _with_thoughts(messages)
         elif model in self._refuse_thoughts:
             applied["messages"] = _without_thoughts(messages)
+        if model in self._cannot_be_told and applied.get(EFFORT) == NO_EFFORT:
+            del applied[EFFORT]
         if "tools" in applied and model in self._reason_or_call:
-            applied.setdefault(EFFORT, "none")
+            applied.setdefault(EFFORT, NO_EFFORT)
         if "tools" in applied and self._longest_description is not None:
             applied["tools"] = _shortened(applied["tools"], self._longest_description)
         return applied
@@ -165,6 +172,7 @@ class Dialects:
         if FORMAT in first and FORMAT not in accepted:
             self._refused_formats.add((model, first[FORMAT]["type"]))
         if accepted.get(EFFORT) != first.get(EFFORT):
-            self._reason_or_call.add(model)
+            was_told = first.get(EFFORT) == NO_EFFORT
+            (self._cannot_be_told if was_told else self._reason_or_call).add(model)
         if accepted.get("tools") != first.get("tools"):
             self._longest_description = max(map(len, map(_description, accepted["tools"])))

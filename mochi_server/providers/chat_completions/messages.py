@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue
 
+from ...core.json_text import read_json
 from ...core.limits import MAX_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
 from ...protocol.files import RequestFile
@@ -30,7 +31,7 @@ from ..common.history import (
     system_prompt,
 )
 from ..common.tools import CallFragments, FragmentedCalls, parameters_of
-from ..common.values import error_text, plain_text, read_json, token_count
+from ..common.values import error_text, plain_text, token_count
 
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
@@ -44,6 +45,7 @@ DETAILS: Final = "reasoning_details"
 """OpenRouter's parts of the thinking, some signed or encrypted."""
 STREAM_OPTIONS: Final = "stream_options"
 EFFORT: Final = "reasoning_effort"
+NO_EFFORT: Final = "none"
 FORMAT: Final = "response_format"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNNAMED: Final = "document.pdf"

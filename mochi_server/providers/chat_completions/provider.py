@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
+from ...core.times import read_time
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from ...protocol.response_format import ResponseFormat
 from ..base import (
@@ -39,6 +41,7 @@ from .messages import (
     EFFORT,
     FORMAT,
     LEGAL_NAME,
+    NO_EFFORT,
     STREAM_OPTIONS,
     ChatCompletionsReply,
     Payload,
@@ -116,8 +119,12 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         try:
             with self._metadata_request(None):
                 page = await client.models.list()
-                names = [str(model.id) for model in page.data or () if model.id]
-            models = [self._info(name) for name in names if self._can_chat(name)]
+                listed = [model for model in page.data or () if model.id]
+            models = [
+                replace(self._info(str(model.id)), modified_at=read_time(model.created))
+                for model in listed
+                if self._can_chat(str(model.id))
+            ]
         except ProviderError as error:
             if error.details.get("upstream_status") not in NO_ROUTE:
                 raise
@@ -138,10 +145,13 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         listed_at, models = self._listed or (0.0, [])
         if models == [] or time.monotonic() - listed_at > LIST_CACHE_SECONDS:
             models = await self._list_or_last()
-        names = {name, name.rpartition(":")[0]}
-        if models is None or any(model.name in names for model in models):
+        if models is None:
             return self._info(name)
-        raise ModelNotFound(model=name)
+        by_name = {model.name: model for model in models}
+        model = by_name.get(name) or by_name.get(name.rpartition(":")[0])
+        if model is None:
+            raise ModelNotFound(model=name)
+        return replace(model, name=name)
 
     async def _list_or_last(self) -> list[ModelInfo] | None:
         try:
@@ -237,13 +247,19 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
             payload["tool_choice"] = "required" if request.must_call else "auto"
-        if isinstance(request.think, str):
-            payload[EFFORT] = request.think
+        if (effort := self._effort(request)) is not None:
+            payload[EFFORT] = effort
         if request.response_format is not None:
             payload[FORMAT] = format_field(request.response_format)
         if extra := self.extra_body(request):
             payload["extra_body"] = extra
         return payload
+
+    def _effort(self, request: ModelRequest) -> str | None:
+        """Return how much the model reasons, in the words of the protocol; None: as it likes."""
+        if request.think is False:
+            return NO_EFFORT
+        return request.think if isinstance(request.think, str) else None
 
     def _limit(self, request: ModelRequest) -> dict[str, int]:
         limit = request.max_tokens or (None if request.schema is None else SCHEMA_TOKENS)

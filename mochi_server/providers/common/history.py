@@ -17,10 +17,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from ...core.json_text import read_json
 from ...errors import JSONObject
 from ...protocol.files import RequestFile, files_of
 from .tools import stored_calls
-from .values import read_json
 
 LEFT_OUT: Final = "(What was said before is left out.)"
 NO_RESULT: Final = "Error: the call was interrupted."

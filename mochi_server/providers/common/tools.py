@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from ...core.ids import new_call_id
+from ...core.json_text import read_json, repair_json
 from ...core.limits import (
     CALL_LEVELS,
     CALL_VALUES,
@@ -19,12 +20,13 @@ from ...core.limits import (
 )
 from ...errors import ProviderError
 from ...protocol.messages import ToolCall
-from .values import plain_text, read_json
+from .values import plain_text
 
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 """Ends of replies that may lie within a call."""
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
+_READ_HERE: Final = frozenset({"type", "properties", "required"})
 _LEVELS: Final = 4
 """How deep alternatives may be nested; those that refer to themselves have no end."""
 TOO_DEEP: Final = f"they are nested more than {CALL_LEVELS} levels deep"
@@ -88,7 +90,7 @@ class CallFragments:
                 without any it would be another call.
         """
         text = self.arguments.strip()
-        arguments, problem = _read_arguments(text)
+        arguments, problem = _read_arguments(text, in_full=reason not in _CUT)
         if reason in _CUT and (problem or not text):
             how = "reached its limit" if reason == "length" else f"ended with {reason!r}"
             raise ProviderError(
@@ -134,18 +136,20 @@ def _begins_another(last: CallFragments, call_id: str | None, name: str | None) 
     return last.may_be_whole and isinstance(read_json(last.arguments), dict)
 
 
-def _read_arguments(text: str) -> tuple[Any, str | None]:
+def _read_arguments(text: str, *, in_full: bool) -> tuple[Any, str | None]:
     if has_more_values(text.encode("utf-8", "replace"), CALL_VALUES):
         return None, TOO_MANY
     arguments = {} if text in {"", "null"} else read_json(text)
     if isinstance(arguments, dict):
         return arguments, TOO_DEEP if is_too_deep(arguments, CALL_LEVELS) else None
     try:
-        value = json.loads(text)
+        value = json.loads(text, strict=False)
     except RecursionError:
         return arguments, TOO_DEEP
     except ValueError as error:
-        return arguments, f"they are not JSON ({error})"
+        repaired = repair_json(text) if in_full else None
+        is_read = isinstance(repaired, dict)
+        return repaired, None if is_read else f"they are not JSON ({error})"
     if isinstance(value, dict):  # what Python reads and JSON does not know
         return arguments, "they have a number that is not finite"
     return arguments, "they are not a JSON object"
@@ -156,23 +160,25 @@ def parameters_of(tool: Mapping[str, Any]) -> Schema:
 
     Schemas that are not made from Python functions may have alternatives (``anyOf``) at the top,
     for which Anthropic and OpenAI refuse the whole request. The object gets the properties of all
-    alternatives; if a model mixes them, the tool's own check of its arguments says so.
+    alternatives; if a model mixes them, the tool's own check of its arguments says so. Words of the
+    schema that have values of a wrong kind, as clients may send them, count as not there.
     """
     parameters = tool["function"]["parameters"]
     schema = parameters if isinstance(parameters, dict) else {}
     if schema.keys() & _REFUSED:
         schema = _merged(schema, schema, _LEVELS)
-    rest = {key: value for key, value in schema.items() if key not in {"type", "properties"}}
-    return {"type": "object", "properties": _properties_of(schema), **rest}
+    rest = {key: value for key, value in schema.items() if key not in _READ_HERE}
+    required = {"required": required_of(schema)} if "required" in schema else {}
+    return {"type": "object", "properties": _properties_of(schema), **required, **rest}
 
 
 def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> Schema:
     """Return one object that allows all that any of the alternatives does."""
     merged = {key: value for key, value in schema.items() if key not in _REFUSED}
-    properties, required = _properties_of(schema), set(_required_of(schema))
+    properties, required = _properties_of(schema), set(required_of(schema))
     for part in _parts(schema, ("allOf",), root, levels):
         properties = {**_properties_of(part), **properties}
-        required |= _required_of(part)
+        required |= {*required_of(part)}
     choices = _parts(schema, _ALTERNATIVES, root, levels)
     variants: dict[str, list[Any]] = {}
     for part in choices:
@@ -181,7 +187,7 @@ def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> 
                 variants[name].append(value)
     optional = {n: own[0] if len(own) == 1 else {"anyOf": own} for n, own in variants.items()}
     if choices:
-        required |= set.intersection(*(_required_of(part) for part in choices))
+        required |= set.intersection(*({*required_of(part)} for part in choices))
     merged |= {"properties": {**optional, **properties}}
     return {**merged, "required": sorted(required)} if required else merged
 
@@ -215,6 +221,7 @@ def _properties_of(schema: Mapping[str, Any]) -> Schema:
     return dict(properties) if isinstance(properties, dict) else {}
 
 
-def _required_of(schema: Mapping[str, Any]) -> set[str]:
+def required_of(schema: Mapping[str, Any]) -> list[str]:
+    """Return the names of the properties that a schema requires; what is no name is left out."""
     names = schema.get("required")
-    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

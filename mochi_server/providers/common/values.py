@@ -6,10 +6,8 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, quote, unquote
-
-import orjson
 
 from ...core.limits import CALL_LEVELS, is_too_deep
 from ...protocol.completions import Chunk, ContentDelta, ThinkingDelta
@@ -35,18 +33,6 @@ def plain_text(text: object) -> str:
 def token_count(value: object) -> int | None:
     """Return the value if it is a possible number of tokens, else None."""
     return value if isinstance(value, int) and 0 <= value < _MAX_TOKENS else None
-
-
-def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Parse JSON into values that our own encoder can write again; None for other text.
-
-    Halves of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
-    """
-    try:
-        plain = json.dumps(json.loads(text), ensure_ascii=False)
-        return orjson.loads(plain.encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def error_text(body: object, levels: int = _ERROR_LEVELS) -> str:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
+from ...core.json_text import read_json
 from ...errors import MochiError, ModelNotFound
 from ..base import Capabilities, Chunk, ModelInfo, ModelRequest
 from ..common.errors import SPENT, Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
-from ..common.values import error_text, read_json
+from ..common.values import error_text
 from ..vendor import MODEL_CACHE_SECONDS, VendorProvider
 from .messages import (
     LEGAL_NAME,
@@ -63,7 +64,7 @@ class GeminiProvider(VendorProvider["Client"]):
     extra = "gemini"
     variable = "GEMINI_API_KEY"
     sdk_error = "errors.APIError"
-    capabilities = Capabilities(documents=True)
+    capabilities = Capabilities(documents=True, thinks_unasked=True)
     options = OPTIONS | {"stop"}
 
     def __init__(

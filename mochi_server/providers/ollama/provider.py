@@ -149,6 +149,11 @@ class OllamaProvider(Provider):
         self._known[full_name(model.name)] = (time.monotonic() + MODEL_CACHE_SECONDS, model)
         return model
 
+    def may_have(self, name: str) -> bool:
+        """Return whether a model was seen, or its name has a tag or a maker, as Ollama's have."""
+        is_known = full_name(name) in self._known.keys() | self._digests.keys()
+        return is_known or ":" in name or "/" in name
+
     async def show_model(self, name: str) -> ModelInfo:
         """Return one model, at most 30 seconds old; ``name`` without a tag means ``:latest``."""
         until, model = self._known.get(full_name(name), (0.0, None))
@@ -241,7 +246,7 @@ class OllamaProvider(Provider):
             request.model,
             request.messages,
             shape,
-            think=request.think,
+            think=request.think or False,
             context_window=request.num_ctx,
             max_tokens=request.max_tokens,
             temperature=request.options.temperature,

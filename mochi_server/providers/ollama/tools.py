@@ -112,7 +112,8 @@ def _describe(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 def _plain(schema: Schema) -> Schema:
     """Say the same choices in the words that Ollama keeps."""
     plain: Schema = {}
-    for part in schema.get("allOf") or ():
+    parts = schema.get("allOf")
+    for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict):
             plain |= part
     plain |= {key: value for key, value in schema.items() if key != "allOf"}

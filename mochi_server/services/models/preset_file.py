@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import (
@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    StrictBool,
     StringConstraints,
     ValidationError,
 )
@@ -23,7 +24,15 @@ from ...constants import SYSTEM_PROMPT_CHARACTERS
 from ...core.front_matter import FrontMatter, FrontMatterError, read_front_matter
 from ...errors import JSONObject
 from ...protocol.options import NO_OPTIONS, ModelOptions
-from ...sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
+from ...sessions.types import (
+    TEXT_CALLS,
+    TOOL_MODE,
+    AgentSettings,
+    TextCallMode,
+    ToolExecutionPolicy,
+    ToolMode,
+    ToolSettings,
+)
 from .resolver import ModelSetup
 
 PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -83,20 +92,47 @@ class Preset(BaseModel):
         default=ToolExecutionPolicy.ALWAYS_CONFIRM,
         description="When a person is asked before a tool runs; `always_confirm` by default.",
     )
+    think: StrictBool | Literal["low", "medium", "high", "max"] | None = Field(
+        default=None,
+        description="Whether the model thinks where a request does not say. Null: as if the "
+        "request named the model itself.",
+    )
+    text_calls: TextCallMode | None = Field(
+        default=None,
+        description="Calls that the model writes as text: `on`, `ask` or `off`. Absent: as "
+        "`MOCHI_TEXT_CALLS` says.",
+    )
+    compaction: StrictBool | None = Field(
+        default=None,
+        description="Whether the oldest messages of a long history are replaced by a summary in "
+        "requests. Absent: as `MOCHI_COMPACTION` says.",
+    )
+    tool_mode: ToolMode | None = Field(
+        default=None,
+        description="How the model gets its tools: `native`, as its provider has them (the "
+        "default), or `prompted`, described in the system prompt.",
+    )
     system_prompt: _Prompt = Field(
         default="", description=f"Shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
     )
 
     def setup(self, name: str) -> ModelSetup:
         """Return what turns with the preset of this name use."""
+        optional = {TEXT_CALLS: self.text_calls, TOOL_MODE: self.tool_mode}
         return ModelSetup(
             kind="preset",
             name=name,
             description=self.description,
             model=self.model,
             options=self.options,
+            think=self.think,
             system_prompt=self.system_prompt,
-            tool_settings=ToolSettings(tools=self.tools, execution_policy=self.policy),
+            compaction=self.compaction,
+            tool_settings=ToolSettings(
+                tools=self.tools,
+                execution_policy=self.policy,
+                **{key: value for key, value in optional.items() if value is not None},
+            ),
             agent_settings=AgentSettings(enabled_agents=self.agents) if self.agents else None,
         )
 
@@ -123,10 +159,15 @@ def read_preset_file(path: Path) -> Preset:
         "options": front.mapping("options", typed=True),
         "tools": [*front.names("tools")],
         "agents": [*front.names("agents")],
+        "think": front.typed("think"),
+        "compaction": front.typed("compaction"),
         "system_prompt": body,
     }
     if policy := front.text("policy"):
         values["policy"] = policy
+    for key in (TEXT_CALLS, TOOL_MODE):
+        if value := front.text(key):
+            values[key] = value
     try:
         return Preset.model_validate(values)
     except ValidationError as error:

@@ -151,7 +151,5 @@ def _message(path: Path, error: FrontMatterError) -> str:
 
 
 def _storage_error(name: str, error: OSError) -> StorageError:
-    return StorageError(
-        f"Preset {name!r} cannot be stored or read: {error.strerror or error}",
-        details={"filename": name},
-    )
+    text = f"Preset {name!r} cannot be stored or read: {error.strerror or error}"
+    return StorageError.because(error, text, filename=name)

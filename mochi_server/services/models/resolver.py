@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ...core.caller import require
 from ...errors import JSONObject, MochiError
-from ...protocol.completions import ModelInfo, ModelKind
+from ...protocol.completions import ModelInfo, ModelKind, Think
 from ...protocol.embeddings import EmbeddingRequest, Embeddings
 from ...protocol.options import NO_OPTIONS, ModelOptions
 from ...providers.registry import ModelList, ProviderRegistry
@@ -32,17 +32,23 @@ class ModelSetup:
     system_prompt: str = ""
     """One of the session replaces that of a preset, and follows that of an agent."""
     options: ModelOptions = NO_OPTIONS
+    think: Think | None = None
+    """Whether the model thinks where a request does not say; None: as if it stood for itself."""
     tool_settings: ToolSettings | None = None
     agent_settings: AgentSettings | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """Tools of an agent by name, which it has beside those of the session."""
     max_tool_rounds: int | None = None
     """None for the server's limit."""
+    compaction: bool | None = None
+    """Whether a long history is compacted; None: as the server's setting says."""
 
     def within(self, metadata: SessionMetadata) -> ModelSetup:
         """Return the setup of a session's turn: what the session itself sets wins."""
         setup = self.with_calls(metadata.tool_settings, metadata.agent_settings)
-        return replace(setup, options=self.options.with_changes(metadata.options))
+        compaction = self.compaction if metadata.compaction is None else metadata.compaction
+        options = self.options.with_changes(metadata.options)
+        return replace(setup, options=options, compaction=compaction)
 
     def with_calls(self, tools: ToolSettings | None, agents: AgentSettings | None) -> ModelSetup:
         """Return the setup with other settings of tools and of agents; None: those that it has."""

@@ -123,29 +123,33 @@ class SummaryScheduler:
             yield not state.turns
 
     async def run_exclusively(
-        self, session_id: str, memory: str, work: Callable[[], Awaitable[object]]
+        self, session_id: str | None, memory: str, work: Callable[[], Awaitable[object]]
     ) -> bool:
         """Do the work under leases of session and memory, and return whether it was done.
 
         It is not done if another holds a lease, or requests one meanwhile. When it fails, the
-        session stays queued.
+        session stays queued. Without a session, it is work that no queue has.
         """
         with ExitStack() as stack:
-            session_lease = self._session_leases.acquire(session_id)
-            if session_lease is None:
-                return False
-            stack.callback(session_lease.release, done=False)
+            leases: list[Lease] = []
+            if session_id is not None:
+                session_lease = self._session_leases.acquire(session_id)
+                if session_lease is None:
+                    return False
+                stack.callback(session_lease.release, done=False)
+                leases.append(session_lease)
             memory_lease = self._memory_leases.acquire(digest_of(memory))
             if memory_lease is None:
                 return False
             stack.callback(memory_lease.release, done=True)
-            scope = stack.enter_context(self._preemptible(memory, session_lease, memory_lease))
+            scope = stack.enter_context(self._preemptible(memory, *leases, memory_lease))
             done = False
             with scope:
                 await work()
                 done = True
             if done:
-                session_lease.release(done=True)
+                for lease in leases:
+                    lease.release(done=True)
             return done
 
     @contextmanager

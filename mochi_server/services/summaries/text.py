@@ -130,7 +130,7 @@ def text_of(message: object) -> str | None:
 
 def count_covered(summary: ConversationSummary | None, entries: Sequence[Utterance]) -> int:
     """Count the entries that the summary covers; 0 if they have changed, or it is not known."""
-    digest = (summary.model_extra or {}).get("covers") if summary is not None else None
+    digest = summary.optional("covers") if summary is not None else None
     return next((n for n, entry in enumerate(entries, start=1) if entry.digest == digest), 0)
 
 
@@ -205,6 +205,8 @@ class SummaryPart:
     is_last: bool
     is_whole: bool = False
     """Whether it is the conversation as the chat sends it."""
+    extends_summary: bool = False
+    """Whether it goes on from the present summary."""
 
     def is_still_in(self, session: ChatSession) -> bool:
         """Return whether its last text is still in the session."""
@@ -224,13 +226,16 @@ def next_part(
     than an extract: the model reads it neither now nor for the next turn.
     """
     entries = utterances(session)
-    start = 0 if anew else count_covered(session.metadata.summary, entries)
+    present, draft = session.metadata.summary, session.metadata.summary_draft
+    before = draft if count_covered(draft, entries) else present
+    start = 0 if anew else count_covered(before, entries)
     if start == len(entries) or not is_long_enough(entries):
         return None
     if cached and (messages := _whole(session, budget)) is not None:
         return SummaryPart(messages, entries[-1], is_last=True, is_whole=True)
-    summary = session.metadata.summary if start else None
-    return _extract(entries, start, summary.summary if summary else None, budget)
+    so_far = before.summary if start and before else None
+    part = _extract(entries, start, so_far, budget)
+    return replace(part, extends_summary=so_far is not None and before is present)
 
 
 def _whole(session: ChatSession, budget: TokenBudget) -> list[JSONObject] | None:
@@ -253,7 +258,7 @@ def _extract(
     room = min(budget.prompt, budget.part) - budget.tokens(INSTRUCTION + head + tail)
     room = max(room, SMALLEST_PART // 2)
     longest = min(MESSAGE_CHARACTERS, int(room * budget.ratio))
-    lines = [f"[{entry.role}] {_shorten(entry.text, longest)}" for entry in entries[start:]]
+    lines = [f"[{entry.role}] {shorten(entry.text, longest)}" for entry in entries[start:]]
     costs = [budget.tokens(line) for line in lines]
     first = _first_within(costs, room * MAX_PARTS)
     count = max(_count_within(costs[first:], room), 1)
@@ -278,7 +283,7 @@ def _count_within(costs: Sequence[int], room: int) -> int:
     return len(costs)
 
 
-def _shorten(text: str, characters: int) -> str:
+def shorten(text: str, characters: int) -> str:
     """Keep the beginning and the end of a longer text."""
     if len(text) <= characters:
         return text

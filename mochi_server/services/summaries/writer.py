@@ -55,11 +55,11 @@ class SummaryWriter:
         last_read: LastReadConversations,
         most_tokens: int | None = None,
     ) -> None:
-        self._sessions = sessions
-        self._providers = providers
-        self._models = models
-        self._windows = windows
-        self._last_read = last_read
+        self.sessions = sessions
+        self.providers = providers
+        self.models = models
+        self.windows = windows
+        self.last_read = last_read
         self._most_tokens = most_tokens
         """Of history in a request; None for what the window holds."""
 
@@ -83,7 +83,7 @@ class SummaryWriter:
         """
         began = time.monotonic()
         while True:
-            session = await self._sessions.get(session_id)
+            session = await self.sessions.get(session_id)
             part, summary = await self._next(
                 session, model, anew=anew, loading=loading, preemptible=preemptible
             )
@@ -108,7 +108,7 @@ class SummaryWriter:
     ) -> tuple[SummaryPart | None, ConversationSummary]:
         """Summarise one part; return it, or None if there is no more, and the summary then."""
         metadata = session.metadata
-        provider, name = self._providers.resolve(model)
+        provider, name = self.providers.resolve(model)
         is_short = preemptible and await provider.reads_cancelled_prompts()
         part_tokens = SHORT_PART_TOKENS if is_short else PART_TOKENS
         budget, num_ctx = await self._budget(metadata, model, provider, name, part_tokens)
@@ -125,7 +125,7 @@ class SummaryWriter:
             if not loading.allows(state):
                 raise ModelNotLoaded(model)
             if not part.is_whole:
-                self._last_read.forget(self._windows.weights_key(model))
+                self.last_read.forget(self.windows.weights_key(model))
             request = ModelRequest(
                 model=name, messages=part.messages, num_ctx=num_ctx, max_tokens=budget.reply
             )
@@ -148,16 +148,16 @@ class SummaryWriter:
     ) -> tuple[TokenBudget, int | None]:
         """Return what fits into the model's window, which is not made larger, and its size."""
         info = await provider.show_model(name)
-        await learn_window(self._windows, model, provider, name)
-        is_of_chat = model == await self._models.of_chat(metadata)
-        window = self._windows.decide(
+        await learn_window(self.windows, model, provider, name)
+        is_of_chat = model == await self.models.of_chat(metadata)
+        window = self.windows.decide(
             model,
             info,
             metadata.context_window_config if is_of_chat else None,
             usage=0,
             ours=provider.capabilities.context_size,
         )
-        size, ratio = window.num_ctx or window.size, self._windows.ratio(model)
+        size, ratio = window.num_ctx or window.size, self.windows.ratio(model)
         return TokenBudget.of(size, self._most_tokens, ratio, part_tokens), window.num_ctx
 
     async def _store(
@@ -173,9 +173,9 @@ class SummaryWriter:
 
         def change(session: ChatSession) -> None:
             if part.is_still_in(session):
-                session.metadata.summary = summary
+                note_summary(session.metadata, summary, part)
 
-        await self._sessions.update(session_id, change)
+        await self.sessions.update(session_id, change)
         return summary
 
     def _has_read(self, provider: Provider, session: ChatSession, model: str) -> bool:
@@ -188,5 +188,19 @@ class SummaryWriter:
             provider.capabilities.context_size
             and model == metadata.model
             and not offered
-            and self._last_read.session_of(self._windows.weights_key(model)) == session.session_id
+            and self.last_read.session_of(self.windows.weights_key(model)) == session.session_id
         )
+
+
+def note_summary(
+    metadata: SessionMetadata, summary: ConversationSummary, part: SummaryPart
+) -> None:
+    """Keep a summary up to a part; the present one stays until one that begins anew is complete."""
+    present = metadata.summary
+    if present is not None:
+        if not (part.is_last or part.extends_summary):
+            metadata.summary_draft = summary
+            return
+        if present.title is not None:  # it is made once
+            summary = summary.model_copy(update={"title": present.title})
+    metadata.summary, metadata.summary_draft = summary, None

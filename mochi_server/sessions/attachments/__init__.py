@@ -1,6 +1,6 @@
 """Files that belong to messages of a session: those that a tool returned, or a user attached."""
 
-from .attachment import (
+from ...protocol.attachments import (
     MAX_ATTACHMENTS,
     MAX_TEXT_BYTES,
     Attachment,

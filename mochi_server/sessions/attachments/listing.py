@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...core.media import media_type_of
+from ...core.media import PLAIN_TEXT, media_type_of, text_type
 from ...errors import JSONObject
-from .attachment import Attachment
+from ...protocol.attachments import Attachment
 from .store import AttachmentStore
 
 OTHER = "application/octet-stream"
@@ -38,8 +38,14 @@ async def list_attachments(
                 name=name if isinstance(name, str) else None,
             )
     for attachment_id in sorted(sizes.keys() - found.keys()):
+        label = await store.label(session_id, attachment_id)
         kind = media_type_of(await store.read(session_id, attachment_id))
+        if kind == PLAIN_TEXT:
+            kind = text_type(label.media_type)
         found[attachment_id] = Attachment(
-            attachment_id=attachment_id, media_type=kind or OTHER, size=sizes[attachment_id]
+            attachment_id=attachment_id,
+            media_type=kind or OTHER,
+            size=sizes[attachment_id],
+            name=label.name,
         )
     return list(found.values())

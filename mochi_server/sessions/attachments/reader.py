@@ -12,7 +12,7 @@ from ...core.aio import in_thread, in_thread_if
 from ...core.logs import one_line
 from ...core.media import IMAGES, PDF, PLAIN_TEXT, image_size, media_type_of, text_type
 from ...errors import AttachmentTooLarge, AttachmentUnsupported
-from .attachment import MAX_PIXELS, MAX_TEXT_BYTES, NewAttachment
+from ...protocol.attachments import MAX_PIXELS, MAX_TEXT_BYTES, NewAttachment
 from .stripping import CannotStrip, without_metadata
 
 UNNAMED = "file"

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any
 
 from ...core.media import GIF, JPEG, PNG, WEBP
-from .attachment import MAX_PIXELS
+from ...protocol.attachments import MAX_PIXELS
 
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     JPEG: ("JPEG", {"quality": 92}),

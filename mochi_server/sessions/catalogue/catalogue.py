@@ -20,7 +20,7 @@ from ...core.aio import KeyedLocks, in_thread
 from ...core.files import make_folder
 from ...core.leases import FileLock
 from ...core.logs import outside_request
-from ...errors import MochiError, StorageError
+from ...errors import MochiError, StorageError, StorageUnavailable
 from ..storage.base import SessionStorage
 from .database import (
     BUILD_LOCK,
@@ -124,7 +124,7 @@ class SessionCatalogue:
             except TemporarilyUnavailable as error:
                 if self._reader is reader:
                     await self._fall_back(error)
-        raise StorageError("The catalogue of sessions breaks again and again")
+        raise StorageUnavailable("The catalogue of sessions breaks again and again")
 
     async def read_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do the work in the reading thread, on the rows as they are.
@@ -206,7 +206,8 @@ class SessionCatalogue:
 
     async def _fall_back(self, error: TemporarilyUnavailable) -> None:
         if self.unavailable is not None:
-            raise StorageError(f"The catalogue of sessions cannot be used: {error}")
+            text = f"The catalogue of sessions cannot be used: {error}"
+            raise StorageError.because(error, text)
         logger.warning("The catalogue of sessions cannot be used: %s (%s)", error, self.path)
         await self._replace(None, error)
 

@@ -12,7 +12,8 @@ from ...errors import JSONObject, MochiError
 from ..codec import NotASession, disassemble, encode, is_user, open_prefix
 from ..session import ChatSession, preview_of
 from ..storage.base import Entry
-from ..types import NotMetadata, SessionMetadata, microseconds, read_metadata
+from ..types import SessionMetadata
+from ..versions import NotMetadata, microseconds, read_metadata
 
 COMPARED_AT_ONCE = 333
 """Entries in one statement, which has three variables for each; old SQLite allows 999."""
@@ -206,6 +207,14 @@ def session_ids(connection: sqlite3.Connection, largest_number: int) -> list[str
     statement = "SELECT group_concat(session_id, '/') FROM sessions WHERE number <= ?"
     (joined,) = connection.execute(statement, (largest_number,)).fetchone()
     return joined.split("/") if joined is not None else []  # no file's name has a slash
+
+
+def ids_of_owner(connection: sqlite3.Connection, owner: str | None) -> set[str]:
+    """Return the ids of the sessions of an owner, as ``storable`` has them; None: of nobody."""
+    statement = "SELECT group_concat(session_id, '/') FROM sessions WHERE owner IS ?"
+    values = (None if owner is None else storable(owner),)
+    (joined,) = connection.execute(statement, values).fetchone()
+    return set(joined.split("/")) if joined is not None else set()
 
 
 def forget_text(connection: sqlite3.Connection, number: int | None) -> None:

@@ -7,7 +7,7 @@ import re
 import sqlite3
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import orjson
@@ -116,6 +116,12 @@ class SearchResult:
         }
 
 
+NO_FULL_TEXT: Final = (
+    "The search index cannot be used: this Python's SQLite was built without full-text search "
+    "(FTS5)"
+)
+
+
 class SessionSearch:
     """Full-text search over the sessions of a catalogue, whose file holds the index of texts.
 
@@ -167,18 +173,18 @@ class SessionSearch:
                 self._catalogue.invalidate()
                 continue
             except TemporarilyUnavailable as error:
-                raise _unusable(str(error)) from error
+                raise _unusable(error) from error
             result.indexing = indexing
             return result
-        raise _unusable("it breaks again and again")
+        raise _unusable(TemporarilyUnavailable("it breaks again and again"))
 
     async def _prepare(self) -> None:
         """Have a catalogue in a file that can hold texts, with the rows of now."""
         await self._catalogue.bring_up_to_date()
         if (error := self._catalogue.unavailable) is not None:
-            raise _unusable(str(error)) from error
+            raise _unusable(error) from error
         if not has_full_text():
-            raise _unusable("this Python's SQLite was built without full-text search (FTS5)")
+            raise StorageError(NO_FULL_TEXT)
 
     async def _catch_up(
         self, wait_seconds: float | None, progress: Progress | None, owner: str | None
@@ -420,5 +426,5 @@ def _start_of(cursor: str) -> int:
     return int(match[1])
 
 
-def _unusable(reason: str) -> StorageError:
-    return StorageError(f"The search index cannot be used: {reason}")
+def _unusable(error: TemporarilyUnavailable) -> StorageError:
+    return StorageError.because(error, f"The search index cannot be used: {error}")

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from ...core.aio import yield_to_loop
 from ..codec import NotASession, disassemble
-from ..types import NotMetadata, SessionMetadata, read_metadata
+from ..types import SessionMetadata
+from ..versions import NotMetadata, read_metadata
 
 JOINT = "\x1f"
 """Between characters that belong together in the text and are words of their own in the index."""

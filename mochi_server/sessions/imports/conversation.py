@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,10 +10,11 @@ from typing import Any, Final, Literal, Protocol
 
 from pydantic import JsonValue
 
+from ...core.json_text import read_json
 from ...core.limits import STORED_LEVELS, is_too_deep
-from ...errors import CannotImport, JSONObject
+from ...errors import JSONObject
 from ...protocol.messages import ToolCall
-from ..types import instant
+from ..versions import instant
 
 Role = Literal["system", "user", "assistant", "tool"]
 LeftOut = Counter[str]
@@ -27,71 +27,106 @@ MAX_MESSAGES: Final = 100_000
 MILLISECONDS: Final = 10**11
 """A number from here on is a time in milliseconds, not in seconds."""
 
+_FLAGS: Final = (False, True)
+"""Which 0 and 1 equal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An object of an export, and where it is."""
+    """An object of an export; a value in a form that is not expected is counted, and missing."""
 
     values: dict[str, Any]
-    place: str
-    """JSON pointer, such as ``/3/mapping``."""
+    left_out: LeftOut = field(default_factory=Counter)
+    """What was not taken of the conversation."""
 
-    @classmethod
-    def of(cls, value: object, place: str) -> Fields:
-        if not isinstance(value, dict):
-            raise CannotImport("it is not an object", place=place)
-        return cls(value, place)
+    def leave_out(self, what: str, kind: str) -> None:
+        """Count what is not taken, such as a ``message of the role`` ``critic``."""
+        self.left_out[f"{what} {kind[:40] or 'unknown'}"] += 1
 
-    def at(self, key: str) -> str:
-        return f"{self.place}/{key.replace('~', '~0').replace('/', '~1')}"
+    def _leave_out(self, key: str) -> None:
+        self.left_out[f"{key} in an unknown form"] += 1
 
-    def text(self, key: str) -> str:
-        """Return a text; "" if it is missing or null."""
+    def _text(self, key: str) -> str | None:
+        """Return a text, or a number as one; None for all else, which is counted."""
         value = self.values.get(key)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise CannotImport("it is not a text", place=self.at(key))
-        return value
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if value is not None:
+            self._leave_out(key)
+        return None
 
-    def any_text(self, *keys: str) -> str:
+    def text(self, *keys: str) -> str:
         """Return the first of these that is a text and not empty; "" if there is none."""
-        texts = (self.values.get(key) for key in keys)
-        return next((text for text in texts if isinstance(text, str) and text), "")
+        return next(filter(None, map(self._text, keys)), "")
+
+    def flag(self, key: str) -> bool:
+        """Return whether it is set."""
+        value = self.values.get(key)
+        if value is not None and value not in _FLAGS:
+            self._leave_out(key)
+        return value == True  # noqa: E712 - SQLite has 1
 
     def object(self, key: str) -> Fields:
         """Return an object; an empty one if it is missing or null."""
         value = self.values.get(key)
-        return Fields.of({} if value is None else value, self.at(key))
+        if value is not None and not isinstance(value, dict):
+            self._leave_out(key)
+        return Fields(as_object(value), self.left_out)
 
     def items(self) -> Iterator[tuple[str, Fields]]:
         for key, value in self.values.items():
-            yield key, Fields.of(value, self.at(key))
+            if isinstance(value, dict):
+                yield key, Fields(value, self.left_out)
+            else:
+                self._leave_out("message")
 
     def list(self, key: str) -> list[Any]:
         """Return a list; an empty one if it is missing or null."""
         value = self.values.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise CannotImport("it is not a list", place=self.at(key))
-        return value
+        if isinstance(value, list):
+            return value
+        if value is not None:
+            self._leave_out(key)
+        return []
 
     def objects(self, key: str) -> Iterator[Fields]:
-        for index, value in enumerate(self.list(key)):
-            yield Fields.of(value, f"{self.at(key)}/{index}")
+        for value in self.list(key):
+            if isinstance(value, dict):
+                yield Fields(value, self.left_out)
+            else:
+                self._leave_out(key)
+
+    def texts(self, key: str) -> Iterator[str]:
+        """Yield the texts of a list."""
+        for value in self.list(key):
+            if isinstance(value, str):
+                yield value
+            else:
+                self._leave_out(key)
 
     def time(self, *keys: str) -> str | None:
         """Return the first of these that is a time, as it is stored."""
-        return next(filter(None, (time_of(self.values.get(key)) for key in keys)), None)
+        for key in keys:
+            value = self.values.get(key)
+            if (time := time_of(value)) is not None:
+                return time
+            if value:
+                self._leave_out(key)
+        return None
 
 
 def time_of(value: object) -> str | None:
     """Return a time as it is stored; None if it is none.
 
     Args:
-        value: Seconds or milliseconds since 1970, or a text as ISO 8601 has it.
+        value: Seconds or milliseconds since 1970, or a text as ISO 8601 has it, or either of them
+            in the extended JSON of MongoDB.
     """
+    if isinstance(value, dict):
+        value = value.get("$date", value.get("$numberLong"))
+        return time_of(int(value) if isinstance(value, str) and value.isdecimal() else value)
     try:
         if isinstance(value, str):
             moment = instant(value)
@@ -174,7 +209,7 @@ class SourceConversation:
     """Such as ``chatgpt``."""
     source_id: str
     """Its id there, which is the same in a later export."""
-    place: str
+    place: str = ""
     """Where it is in the file."""
     title: str = ""
     created_at: str | None = None
@@ -195,11 +230,8 @@ class SourceConversation:
         self.nodes[key] = Node(next(reversed(self.nodes), None), messages)
 
     def branches(self) -> Iterator[list[tuple[str, SourceMessage]]]:
-        """Yield the messages of each branch with the keys of their nodes, the one shown first.
-
-        Raises:
-            CannotImport: A node is before itself.
-        """
+        """Yield the messages of each branch with the keys of their nodes, the one shown first."""
+        self._cut_circles()
         leaves = self._leaves()
         if len(leaves) > MAX_BRANCHES + 1:
             self.left_out["branch beyond the first hundred"] += len(leaves) - MAX_BRANCHES - 1
@@ -211,6 +243,20 @@ class SourceConversation:
                 continue
             messages += len(branch)
             yield branch
+
+    def _cut_circles(self) -> None:
+        """Let the first node of each circle follow none."""
+        passed: set[str | None] = set()
+        for key in self.nodes:
+            way: set[str | None] = set()
+            at: str | None = key
+            while at in self.nodes and at not in passed:
+                passed.add(at)
+                way.add(at)
+                at = self.nodes[at].parent
+            if at in way:
+                self.nodes[str(at)].parent = None
+                self.left_out["link of a message to one that follows it"] += 1
 
     def _leaves(self) -> list[str]:
         """Return the last nodes with messages of all branches, that of the shown one first."""
@@ -224,10 +270,8 @@ class SourceConversation:
         shown = self.shown
         if shown not in self.nodes:
             shown = roots[-1] if roots else ""
-            while shown in children:  # below a root there is no circle
+            while shown in children:
                 shown = children[shown][-1]
-        if self.nodes and not shown:
-            raise CannotImport("no message is the first one", place=self.place)
         ends = [key for key in self.nodes if key not in children]
         inner: set[str] = set()
         leaves: dict[str, None] = {}
@@ -261,12 +305,10 @@ class SourceConversation:
         return None
 
     def _path(self, leaf: str) -> Iterator[tuple[str, SourceMessage]]:
-        keys: dict[str, None] = {}
+        keys: list[str] = []
         at: str | None = leaf
         while at in self.nodes:
-            if at in keys:
-                raise CannotImport("a message is its own parent", place=f"{self.place}/{at}")
-            keys[at] = None
+            keys.append(at)
             at = self.nodes[at].parent
         for key in reversed(keys):
             for message in self.nodes[key].messages:
@@ -324,10 +366,9 @@ class ReplyBuilder:
         self._reply().calls.append(call_of(call_id, name, arguments))
         return call_id
 
-    def result(self, text: str, call_id: str = "", name: str = "") -> SourceMessage:
+    def result(self, text: str, call_id: str = "", name: str = "") -> None:
         message = SourceMessage("tool", text, tool_call_id=call_id, tool_name=name, time=self._time)
         self.messages.append(message)
-        return message
 
     def files(self, files: list[SourceFile], left_out: LeftOut) -> None:
         """Add files; the replies of models cannot have them, only results of tools."""
@@ -340,10 +381,7 @@ class ReplyBuilder:
 def call_of(call_id: str, name: str, arguments: object) -> ToolCall:
     """Return a call; arguments that are no object, nor the JSON of one, are its ``input``."""
     if isinstance(arguments, str):
-        try:
-            parsed = json.loads(arguments)
-        except (ValueError, RecursionError):
-            parsed = None
+        parsed = read_json(arguments)
         arguments = parsed if isinstance(parsed, dict) else {"input": arguments}
     if not isinstance(arguments, dict):
         arguments = {} if arguments is None else {"input": arguments}
@@ -352,10 +390,10 @@ def call_of(call_id: str, name: str, arguments: object) -> ToolCall:
     return ToolCall(id=call_id, name=name or "unknown", arguments=arguments)
 
 
-def text_of_parts(parts: Iterable[object], left_out: LeftOut, what: str = "result") -> str:
-    """Return the texts of a list of texts and of objects with ``text``, joined."""
+def text_of_parts(content: object, left_out: LeftOut, what: str = "result") -> str:
+    """Return a text, or the joined ones of a list of texts and of objects with ``text``."""
     texts = []
-    for part in parts:
+    for part in content if isinstance(content, list) else [content or ""]:
         text = part.get("text") if isinstance(part, dict) else part
         if isinstance(text, str):
             texts.append(text)

@@ -58,6 +58,7 @@ class Importer:
 
         Raises:
             OSError: The file cannot be read.
+            StorageError: Nothing could be written. Later it is a problem of the report.
         """
         report = ImportReport()
         writer = ConversationWriter(
@@ -73,6 +74,8 @@ class Importer:
             except CannotImport as error:
                 report.add_problem(error)
             except StorageError as error:
+                if not report.sessions:
+                    raise
                 report.add_problem(CannotImport(error.message))
         return report
 
@@ -96,8 +99,10 @@ class Importer:
                         check_model=self.check_model,
                     )
                     report.sessions.append(done)
+                    # Also of one that is there: its first import may have been killed before that.
+                    left_out = await self._keep_files(done.session_id, item.files)
                     if done.outcome == "created":
-                        report.add_left_out(await self._keep_files(done.session_id, item.files))
+                        report.add_left_out(left_out)
                 case Counter():
                     report.add_left_out(item)
         except (CannotImport, SessionExists) as error:
@@ -109,12 +114,12 @@ class Importer:
         """Keep the attachments of a session file, and return what is not there."""
         left_out: LeftOut = Counter()
         session = await self.sessions.get(session_id)
-        ids = {
-            str(entry["attachment_id"])
+        names = {
+            str(entry["attachment_id"]): str(entry.get("name") or "")
             for message in session.messages
             for entry in attachments_of(message.as_stored())
         }
-        for attachment_id in sorted(ids):
+        for attachment_id, name in sorted(names.items()):
             file = files.find(attachment_id)
             if file is None:
                 left_out["file that is not in the export"] += 1
@@ -127,7 +132,7 @@ class Importer:
             if isinstance(content, str) or len(content) > self.reader.max_bytes:
                 left_out["file that is too large"] += 1
             else:
-                await self.attachments.put(session_id, content, "")
+                await self.attachments.put(session_id, content, "", name or None)
         return left_out
 
 

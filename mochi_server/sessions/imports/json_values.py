@@ -61,7 +61,7 @@ class _Counted(io.RawIOBase):
 
 def too_large(limit: int) -> CannotImport:
     return CannotImport(
-        f"it is larger than {limit / 1_000_000:g} MB; MOCHI_MAX_IMPORT_MB allows more"
+        f"it is larger than {limit / 1_000_000:g} MB; MOCHI_MAX_BODY_MB allows more"
     )
 
 

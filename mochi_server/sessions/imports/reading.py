@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 from ...core.progress import Advance
-from ...errors import CannotImport
+from ...errors import CannotImport, JSONObject
 from .archive import MAGIC as ARCHIVE_MAGIC
 from .archive import Archive
 from .conversation import Fields, Files, LeftOut, SourceConversation, SourceFile
@@ -85,8 +85,8 @@ def read_export(
 
 def _database(path: Path, size: int, advance: Advance) -> Iterator[Item]:
     try:
-        for share, conversation in llm_logs.read_all(path):
-            yield conversation
+        for share, item in llm_logs.read_all(path):
+            yield item
             advance(int(share * size), size)
     except CannotImport as error:
         raise CannotImport(error.reason, place=error.place, program=llm_logs.NAME) from error
@@ -129,7 +129,7 @@ class _ConversationReader:
         self._unknown: LeftOut = Counter()
 
     def items(self, values: JSONValues) -> Iterator[Item]:
-        messages: list[Fields] = []
+        messages: list[JSONObject] = []
         try:
             for item in values:
                 if isinstance(item, CannotImport):
@@ -138,11 +138,11 @@ class _ConversationReader:
                     yield self._error(item)
                 elif chat_messages.is_message(item.value):
                     self._name = chat_messages.NAME
-                    messages.append(Fields(item.value, item.place))
+                    messages.append(item.value)
                 else:
                     yield from self._conversations(item)
             if messages:
-                yield self._lines(messages)
+                yield self._placed(chat_messages.read_lines(messages), "")
         except CannotImport as error:
             raise self._error(error) from error
         if not self._name:
@@ -163,19 +163,10 @@ class _ConversationReader:
             self._unknown["entry that is no conversation"] += 1
         else:
             self._name = known.NAME
-            try:
-                yield self._placed(known.read(Fields(value, item.place), self._files))
-            except CannotImport as error:
-                yield self._error(error)
+            yield self._placed(known.read(Fields(value), self._files), item.place)
 
-    def _lines(self, messages: list[Fields]) -> Item:
-        try:
-            return self._placed(chat_messages.read_lines(messages))
-        except CannotImport as error:
-            return self._error(error)
-
-    def _placed(self, conversation: SourceConversation) -> SourceConversation:
-        conversation.place = self._prefix + conversation.place
+    def _placed(self, conversation: SourceConversation, place: str) -> SourceConversation:
+        conversation.place = self._prefix + place
         return conversation
 
     def _error(self, error: CannotImport) -> CannotImport:

@@ -9,20 +9,13 @@ import orjson
 
 from ...core.caller import current_caller
 from ...core.ids import new_session_id
+from ...core.space import room_of
 from ...errors import CannotImport, SessionExists, SessionNotFound
 from ..codec import Document, NotASession, assemble, disassemble, encode
 from ..manager import SessionManager
 from ..storage.base import SESSION_ID
-from ..types import (
-    LEGACY_FLAG,
-    OWNER,
-    SESSION_RULES,
-    TOOL_POLICIES,
-    NotMetadata,
-    ToolExecutionPolicy,
-    read_metadata,
-    version_of,
-)
+from ..types import OWNER, SESSION_RULES, TOOL_POLICIES, ToolExecutionPolicy
+from ..versions import LEGACY_FLAG, NotMetadata, read_metadata, version_of
 from .report import ImportedSession, Outcome
 
 ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
@@ -51,6 +44,7 @@ async def import_session_file(
     Raises:
         CannotImport: It is no session file.
         SessionExists: Its id is taken by another session.
+        SpaceUsedUp: The caller has no room for it.
         StorageError: It could not be written.
     """
     try:
@@ -61,25 +55,16 @@ async def import_session_file(
         raise CannotImport(str(error)) from error
     if check_model is not None:
         await check_model(metadata.model)
-    session_id, parts = metadata.session_id, [content]
     changed = _ask_always(head)
     if _set_owner(head) or changed:
         document = Document(encode(head), document.lines, document.rest)
-        parts = [*assemble(document)]
-    outcome: Outcome = "created"
+        content = b"".join(assemble(document))
+    await sessions.take_space(room_of(len(content)))
+    session_id, outcome = metadata.session_id, None
     if not new_id and SESSION_ID.fullmatch(session_id):
-        try:
-            await sessions.storage.create(session_id, parts)
-        except SessionExists:
-            stored, _ = await sessions.storage.read(session_id)
-            if stored == b"".join(parts):
-                outcome = "unchanged"
-            elif await _is_seen(sessions, session_id):
-                raise
-            else:
-                session_id = await _create(sessions, document)
-    else:
-        session_id = await _create(sessions, document)
+        outcome = await _create_with_id(sessions, session_id, content)
+    if outcome is None:
+        session_id, outcome = await _create(sessions, document), "created"
     if outcome == "created":
         sessions.catalogue.invalidate()
     return ImportedSession(
@@ -144,6 +129,26 @@ def _drop_allowing_rules(head: dict[str, Any]) -> bool:
     ]
     head[SESSION_RULES] = kept
     return bool(kept != rules)
+
+
+async def _create_with_id(
+    sessions: SessionManager, session_id: str, content: bytes
+) -> Outcome | None:
+    """Store a file under its id; None if that is the id of a session that the caller cannot see.
+
+    Raises:
+        SessionExists: The id is taken by another session.
+    """
+    try:
+        await sessions.storage.create(session_id, [content])
+    except SessionExists:
+        stored, _ = await sessions.storage.read(session_id)
+        if stored == content:
+            return "unchanged"
+        if await _is_seen(sessions, session_id):
+            raise
+        return None
+    return "created"
 
 
 async def _create(sessions: SessionManager, document: Document) -> str:

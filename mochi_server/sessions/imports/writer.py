@@ -20,7 +20,6 @@ from ...errors import (
     SessionExists,
     SessionNotFound,
     SessionUnreadable,
-    StorageError,
 )
 from ...protocol.messages import (
     AssistantMessage,
@@ -118,11 +117,14 @@ class ConversationWriter:
         was changed here; else the branch becomes another session.
 
         Raises:
-            CannotImport: Its messages are no tree, or a session of it is being used.
+            CannotImport: None of its messages can be taken, or a session of it is being used.
             StorageError: It could not be written.
         """
         branches = await _BranchMaker(conversation, self._reader).make()
         if not branches:
+            if conversation.left_out:
+                what = (f"{count} \u00d7 {kind}" for kind, count in conversation.left_out.items())
+                raise CannotImport(f"no message of it can be taken ({', '.join(what)})")
             conversation.left_out["conversation without messages"] += 1
             return []
         for _ in branches:
@@ -149,7 +151,7 @@ class ConversationWriter:
         done: list[ImportedSession] = []
         for branch in branches:
             fork = _fork_of(done[0].session_id, branches[0], branch) if done else None
-            extra: JSONObject = {IMPORTED_FROM: {**key, "digest": branch.digest}}
+            extra: JSONObject = {IMPORTED_FROM: {**key, "digest": branch.digest, "at": now()}}
             if fork is not None:
                 extra[FORKED_FROM] = fork
             known = _find_equal(stored, branch) or _find_beginning(stored, branch)
@@ -184,7 +186,7 @@ class ConversationWriter:
                 free_in_a_row = 0
                 continue
             free_in_a_row = 0
-            origin = (session.metadata.model_extra or {}).get(IMPORTED_FROM)
+            origin = session.metadata.optional(IMPORTED_FROM)
             if isinstance(origin, dict) and key.items() <= origin.items():
                 stored.append(_KnownSession(session, origin.get("digest")))
         return stored, iter(free)
@@ -198,13 +200,14 @@ class ConversationWriter:
             return _imported(session.session_id, session, "unchanged", fork)
         start = len(session.messages)
         new = branch.messages[start:]
+        await self._sessions.take_space_for(new)
         ids = {_message_id(message) for message in new}
         await self._keep_files(session.session_id, branch, ids)
         try:
             async with self._sessions.edit(session.session_id, exclusive=True) as changed:
                 if len(changed.messages) == start:
                     changed.append(*new)
-                    _extra_of(changed)[IMPORTED_FROM] = extra[IMPORTED_FROM]
+                    changed.metadata.set_optional(IMPORTED_FROM, extra[IMPORTED_FROM])
         except SessionBusy as error:
             raise CannotImport(f"its session {session.session_id} is being used") from error
         return _imported(session.session_id, branch, "continued", fork)
@@ -223,10 +226,13 @@ class ConversationWriter:
         def prepare(session: ChatSession) -> None:
             session.metadata.created_at = created
             session.metadata.updated_at = updated
-            _extra_of(session).update(extra)
+            for key, value in extra.items():
+                session.metadata.set_optional(key, value)
             session.append(*branch.messages)
 
         async def create() -> None:
+            # First: a session that is there is not imported again, with or without its files.
+            await self._keep_files(session_id, branch)
             await self._sessions.create(
                 model,
                 session_id=session_id,
@@ -238,11 +244,6 @@ class ConversationWriter:
                 },
                 prepare=prepare,
             )
-            try:
-                await self._keep_files(session_id, branch)
-            except StorageError:
-                await self._sessions.delete(session_id)
-                raise
 
         await run_to_completion(create())
 
@@ -283,11 +284,6 @@ def _imported(
         outcome=outcome,
         forked_from=None if fork is None else str(fork["session_id"]),
     )
-
-
-def _extra_of(session: ChatSession) -> dict[str, Any]:
-    extra = session.metadata.model_extra
-    return extra if extra is not None else {}
 
 
 def _message_id(message: Message) -> str:

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from ...errors import MochiError, SessionNotFound
 
-SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ID_PATTERN = "[A-Za-z0-9_-]{1,64}"
+RESERVED_IDS = frozenset({"import", "stream"})
+"""Names of routes that stand where others have the id of a session."""
+SESSION_ID = re.compile(rf"(?!(?:{'|'.join(sorted(RESERVED_IDS))})\Z){ID_PATTERN}")
 
 
 def check_session_id(session_id: str) -> str:
@@ -30,6 +33,8 @@ class Entry(NamedTuple):
     """When it was last written: microseconds since 1970."""
     problem: str | None = None
     """Why this is no session despite its name: such an entry is listed, never read."""
+    size: int = 0
+    """Bytes that it takes; those of a database are not counted with what it adds to them."""
 
 
 class SessionChanged(Exception):
@@ -48,7 +53,11 @@ class SessionLock:
         """The version when the session was locked; None when nothing is stored."""
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Write the session, as the last step: it may release the lock."""
+        """Write the session, as the last step: it may release the lock.
+
+        Raises:
+            SessionChanged: the lock was over, and another process has written it.
+        """
         return await self._storage.write(self.session_id, parts)
 
 

@@ -19,11 +19,19 @@ from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
 from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
 from ...core.leases import FileLock, is_abandoned, remove_free_locks
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from .base import SESSION_ID, Entry, SessionChanged, SessionLock, SessionStorage, check_session_id
+from .base import (
+    ID_PATTERN,
+    SESSION_ID,
+    Entry,
+    SessionChanged,
+    SessionLock,
+    SessionStorage,
+    check_session_id,
+)
 
 logger = logging.getLogger(__name__)
 
-LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+LEFTOVER = re.compile(rf"\.{ID_PATTERN}\.[0-9a-f]{{16}}\.tmp")
 """How ``replace_file`` names the temporary file of a session; other files are left alone."""
 
 LEFTOVER_SECONDS = 600
@@ -204,7 +212,7 @@ def _error_of(session_id: str, error: OSError) -> MochiError:
         return SessionNotFound(session_id=session_id)
     reason = error.strerror or str(error)
     message = f"The file of session {session_id!r} cannot be used: {reason}"
-    return StorageError(message, details={"session_id": session_id})
+    return StorageError.because(error, message, session_id=session_id)
 
 
 def _version_at(session_id: str, path: Path) -> tuple[int, ...]:
@@ -251,7 +259,7 @@ def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ..
         return _version_of(replace_file(path, parts, private=True))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(session_id=session_id, reason=reason) from error
+        raise StorageError.because(error, session_id=session_id, reason=reason) from error
 
 
 def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -291,7 +299,7 @@ def _take_lock(session_id: str, path: Path, lock: Path) -> _HeldLock | None:
         acquired = _acquire(file_lock)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(session_id=session_id, reason=reason) from error
+        raise StorageError.because(error, session_id=session_id, reason=reason) from error
     return _HeldLock(file_lock, _known_version(path)) if acquired else None
 
 
@@ -357,7 +365,8 @@ def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(f"{folder} cannot be listed: {error.strerror or error}") from error
+        text = f"{folder} cannot be listed: {error.strerror or error}"
+        raise StorageError.because(error, text) from error
 
 
 def _entries(folder: Path, directory: int, *, tidy: bool) -> list[Entry]:
@@ -380,7 +389,7 @@ def _entries(folder: Path, directory: int, *, tidy: bool) -> list[Entry]:
             problem = "not a plain file"
         elif not is_id(session_id):
             problem = "the file's name is not a session id"
-        entries.append(Entry(session_id, version, time_ns // 1000, problem))
+        entries.append(Entry(session_id, version, time_ns // 1000, problem, status.st_size))
     return entries
 
 

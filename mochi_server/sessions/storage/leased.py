@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from ...core.aio import BackgroundTasks, KeyedLocks
 from ...core.outages import OUTAGE_SECONDS
-from ...errors import SessionBusy, SessionExists, StorageError
+from ...errors import SessionBusy, SessionExists, StorageError, StorageUnavailable
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,16 @@ class LeasedStorage(SessionStorage):
     async def _renew(self) -> Collection[str]:
         """Renew the claims of this process, and return the ids of those that it has lost."""
 
+    @abstractmethod
+    async def write_locked(
+        self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
+    ) -> tuple[int, ...]:
+        """Write a session that was locked with a token; None: it must be new.
+
+        Raises:
+            SessionChanged, SessionExists: the lease was over, and another has written it.
+        """
+
     @override
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
@@ -83,7 +93,7 @@ class LeasedStorage(SessionStorage):
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
             try:
-                yield LeasedSessionLock(self, session_id, version or None)
+                yield LeasedSessionLock(self, session_id, version or None, token)
             finally:
                 await self._release(session_id, "lock", token)
 
@@ -150,16 +160,25 @@ class LeasedStorage(SessionStorage):
 class LeasedSessionLock(SessionLock):
     """Writes if nobody else has written since it was locked, which outlasts the lease."""
 
+    def __init__(
+        self,
+        storage: LeasedStorage,
+        session_id: str,
+        version: tuple[int, ...] | None,
+        token: str,
+    ) -> None:
+        super().__init__(storage, session_id, version)
+        self._leased, self._token = storage, token
+
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
         try:
-            if self.version is None:
-                return await self._storage.create(self.session_id, parts)
-            return await self._storage.replace(self.session_id, self.version, parts)
-        except (SessionChanged, SessionExists):
-            reason = "another process has changed it meanwhile"
-            raise StorageError(session_id=self.session_id, reason=reason) from None
+            return await self._leased.write_locked(
+                self.session_id, self.version, parts, self._token
+            )
+        except SessionExists:
+            raise SessionChanged from None
 
 
-def claim_lost(session_id: str) -> StorageError:
+def claim_lost(session_id: str) -> StorageUnavailable:
     """Return the error of a process that has lost its claim."""
-    return StorageError(session_id=session_id, reason=LOST)
+    return StorageUnavailable(session_id=session_id, reason=LOST)

@@ -50,8 +50,9 @@ class MemoryStorage(SessionStorage):
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         check_session_id(session_id)
         self._changes += 1
-        entry = Entry(session_id, (self._changes,), time.time_ns() // 1000)
-        self._contents[session_id] = (b"".join(parts), entry)
+        content, modified = b"".join(parts), time.time_ns() // 1000
+        entry = Entry(session_id, (self._changes,), modified, size=len(content))
+        self._contents[session_id] = (content, entry)
         return entry.version
 
     @override

@@ -24,7 +24,7 @@ from typing_extensions import override
 from ...core.aio import KeyedLocks, in_thread, in_thread_if
 from ...core.outages import OutageRetry
 from ...core.redis import connect
-from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
+from ...errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from .base import Entry, SessionChanged, check_session_id
 from .leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
 
@@ -60,20 +60,24 @@ else
 end
 """
 
-# KEYS: content, state, versions, changes, ends.
-# ARGV: id, nonce, expected version, claim, milliseconds until it expires or 0, content.
+# KEYS: content, state, versions, changes, ends, lock.
+# ARGV: id, nonce, expected version, claim, milliseconds until it expires or 0, content, lock.
 _WRITE = f"""
 local state = redis.call('HMGET', KEYS[2], 'version', 'nonce', 'claim')
 local version, claim = state[1], state[3]
 if version and state[2] == ARGV[2] then return version end
 if ARGV[3] == 'new' and version then return 'exists' end
-if ARGV[3] ~= '' and ARGV[3] ~= 'new' and version ~= ARGV[3] then return 'changed' end
+if ARGV[3] ~= '' and ARGV[3] ~= 'new' then
+  if version ~= ARGV[3] then return 'changed' end
+  local lock = redis.call('GET', KEYS[6])
+  if lock and lock ~= ARGV[7] then return 'changed' end
+end
 if ARGV[4] ~= '' and claim ~= ARGV[4] then return 'lost' end
 {_CHANGE}
 version = redis.call('GET', KEYS[4])
 redis.call('SET', KEYS[1], ARGV[6])
 redis.call('HSET', KEYS[2], 'version', version, 'nonce', ARGV[2])
-redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now)
+redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now .. ' ' .. #ARGV[6])
 if ARGV[5] == '0' then
   redis.call('PERSIST', KEYS[2])
   redis.call('ZREM', KEYS[5], ARGV[1])
@@ -284,15 +288,23 @@ class RedisStorage(LeasedStorage):
     ) -> tuple[int, ...]:
         return await self._write(session_id, parts, str(version[0]))
 
-    async def _write(
-        self, session_id: str, parts: Iterable[bytes], expected: str
+    @override
+    async def write_locked(
+        self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
     ) -> tuple[int, ...]:
-        keys, content = (*self._keys(session_id), self._ends), b"".join(parts)
+        expected = NEW if version is None else str(version[0])
+        return await self._write(session_id, parts, expected, token)
+
+    async def _write(
+        self, session_id: str, parts: Iterable[bytes], expected: str, lock: str = ""
+    ) -> tuple[int, ...]:
+        keys = (*self._keys(session_id), self._ends, self._key(session_id, "lock"))
+        content = b"".join(parts)
         if self._compress:
             content = await in_thread_if(len(content) > LARGE, gzip.compress, content, 6)
         claim = self._claims.get(session_id, "")
         nonce = secrets.token_hex(8)
-        arguments = (session_id, nonce, expected, claim, self._retention_ms, content)
+        arguments = (session_id, nonce, expected, claim, self._retention_ms, content, lock)
         answer = await self._outage.run(lambda: self._writing(keys, arguments))
         if answer == b"exists":
             raise SessionExists(session_id=session_id)
@@ -367,8 +379,9 @@ def _unpack(session_id: str, content: bytes, size: int = 0) -> bytes:
             return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, size)
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        message = f"The content of session {session_id!r} cannot be unpacked: {error}"
-        raise StorageError(message, details={"session_id": session_id}) from error
+        raise SessionUnreadable(
+            session_id=session_id, reason=f"it cannot be unpacked: {error}"
+        ) from error
 
 
 def _heads(
@@ -387,13 +400,13 @@ def _heads(
 def _head(session_id: str, begin: bytes, size: int) -> bytes | MochiError:
     try:
         return _unpack(session_id, begin, size) if begin.startswith(GZIP) else begin[:size]
-    except StorageError as error:
+    except SessionUnreadable as error:
         return error
 
 
 def _entries(versions: Mapping[bytes, bytes]) -> list[Entry]:
     entries = []
     for session_id, value in versions.items():
-        version, modified = value.split()
-        entries.append(Entry(session_id.decode(), (int(version),), int(modified)))
+        version, modified, size = map(int, value.split())
+        entries.append(Entry(session_id.decode(), (version,), modified, size=size))
     return entries

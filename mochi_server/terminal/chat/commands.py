@@ -14,8 +14,8 @@ from prompt_toolkit.document import Document
 from ...core.aio import in_thread
 from ...errors import JSONObject
 from ..client import path_of
+from ..values import value_of
 from .conversation import TerminalConversation
-from .decisions import value_of
 from .keyboard import Left
 
 NONE: Final = "none"
@@ -25,6 +25,7 @@ FORMATS: Final = {"markdown": "md", "json": "json", "jsonl": "jsonl", "html": "h
 """Formats of exports, with the ends of their files' names."""
 
 POLICIES: Final = ("always_confirm", "confirm_destructive", "never_confirm")
+MODES: Final = ("native", "prompted")
 LEVELS: Final = {"off": False, "on": True} | {
     level: level for level in ("low", "medium", "high", "max")
 }
@@ -94,6 +95,9 @@ class SlashCommands:
             "/branch": Command(
                 self._branch, "[N]", "go on in a copy, without the last N questions"
             ),
+            "/compact": Command(
+                self._compact, "", "replace what is before the last question by a summary"
+            ),
             "/export": Command(self._export, "[FORMAT] [FILE]", "write the session to a file"),
             "/inbox": Command(self._inbox, "", "decide about calls of all sessions"),
             "/help": Command(self._help, "", "list the commands"),
@@ -155,7 +159,8 @@ class SlashCommands:
 
     async def _tools(self, arguments: str) -> None:
         listed = await self._client.request("GET", "/tools")
-        self._names["/tools"] = [*listed["tools"], NONE, "group", "policy", *POLICIES]
+        words = [NONE, "group", "policy", *POLICIES, "mode", *MODES]
+        self._names["/tools"] = [*listed["tools"], *words]
         words = arguments.split()
         if words:
             session = await self._conversation.read()
@@ -163,6 +168,8 @@ class SlashCommands:
             match words:
                 case ["policy", policy]:
                     settings["execution_policy"] = policy
+                case ["mode", mode]:
+                    settings["tool_mode"] = mode
                 case ["group", group]:
                     settings |= {"tool_group": group, "tools": []}
                 case ["none"]:
@@ -180,7 +187,7 @@ class SlashCommands:
         for name in status.get("unknown_tools", []):
             self._screen.error(f"There is no tool {name}.")
         if status:
-            self._screen.note(f"policy: {status['execution_policy']}")
+            self._screen.note(f"policy: {status['execution_policy']}, mode: {status['tool_mode']}")
 
     async def _agents(self, arguments: str) -> None:
         listed = await self._client.request("GET", "/agents")
@@ -256,8 +263,8 @@ class SlashCommands:
             return
         if level:
             self._conversation.think = LEVELS[level]
-        now = next(name for name, value in LEVELS.items() if value == self._conversation.think)
-        self._screen.note(f"Thinking is {now}.")
+        levels = (name for name, value in LEVELS.items() if value == self._conversation.think)
+        self._screen.note(f"Thinking is {next(levels, 'as the preset says, or off')}.")
 
     # ---- sessions
 
@@ -307,6 +314,14 @@ class SlashCommands:
         await self._conversation.open(fork["session_id"])
         self._conversation.draft = draft
         self._screen.note(f"This is {fork['session_id']}, a copy of {session['session_id']}.")
+
+    async def _compact(self, _: str) -> None:
+        session = await self._conversation.read()
+        self._screen.note("The model writes a summary ...")
+        path = path_of("sessions", session["session_id"], "compact")
+        summary = await self._client.request("POST", path)
+        self._screen.line(summary["text"])
+        self._screen.note("The model reads this in the place of the messages, which are kept.")
 
     async def _export(self, arguments: str) -> None:
         words = arguments.split(maxsplit=1)

@@ -29,7 +29,9 @@ class TerminalConversation:
         self.model: str | None = None
         """Model of the session, or of the one that the first message creates."""
 
-        self.think: bool | str = False
+        self.think: bool | str | None = None
+        """Whether the model thinks; None: as its preset says."""
+
         self.draft = ""
         """Text that the next prompt begins with."""
 
@@ -77,7 +79,7 @@ class TerminalConversation:
 
     async def send(self, body: JSONObject) -> None:
         """Start a run with a message, or without one to answer the last again, and show it."""
-        if self.think:
+        if self.think is not None:
             body = {**body, "think": self.think}
         path = path_of("chat", await self.require_session(), "runs")
         run = await self.client.request("POST", path, body)

@@ -7,10 +7,12 @@ from typing import Any
 
 from ...errors import JSONObject
 from ..client import Client, RequestRefused, path_of
+from ..values import value_of
 from .keyboard import Keyboard
 from .screen import Screen
 
-_CHOICES = "y: yes, n: no, e: edit, s: always in this session, t: always this tool"
+_CHOICES = "y: yes, n: no, e: edit, s: remember for this session, t: for all sessions"
+_NO_RULE = "This cannot be remembered: no rule would surely allow this call."
 _ENTER = "/Enter"
 _NOT_OPEN = {"CONFIRMATION_NOT_FOUND", "TOOL_CONFIRMATION_TIMEOUT"}
 
@@ -74,13 +76,34 @@ class Decisions:
                 reason = await self._keyboard.line("Reason, for the model (Enter: none): ")
                 return {"approved": False, **({"reason": reason} if reason.strip() else {})}
             if answer in {"s", "t"}:
-                return {"approved": True, "remember": "session" if answer == "s" else "tool"}
+                patterns = await self._patterns(confirmation.get("suggestions", []))
+                if patterns is not None:
+                    remember = "session" if answer == "s" else "tool"
+                    return {"approved": True, "remember": remember, "patterns": patterns}
+                continue
             if answer == "e":
                 arguments = await self._edited(str(confirmation["shown"]))
                 if arguments is not None:
                     return {"approved": True, "arguments": arguments}
                 continue
             self._screen.note(_CHOICES + skip)
+
+    async def _patterns(self, suggestions: Any) -> JSONObject | None:  # noqa: ANN401 - any JSON
+        """Ask which calls are allowed from now on; None: none."""
+        choices: dict[str, JSONObject] = {}
+        for number, suggestion in enumerate(suggestions, 1):
+            self._screen.line(f"{number}: {suggestion['allows']}")
+            choices[str(number)] = suggestion["patterns"]
+        if not choices:
+            self._screen.note(_NO_RULE)
+            return None
+        while True:
+            line = await self._keyboard.line(f"Which? [{'/'.join(choices)}, Enter: none] ")
+            answer = line.strip()
+            if not answer:
+                return None
+            if answer in choices:
+                return choices[answer]
 
     async def _edited(self, shown: str) -> dict[str, Any] | None:
         """Ask for other arguments; None if the line was emptied."""
@@ -114,11 +137,3 @@ class Decisions:
             if text:
                 values[name] = text if kind.get("type") == "string" else value_of(text)
         return {"approved": True, "arguments": values}
-
-
-def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Return the JSON value that a text writes, or else the text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

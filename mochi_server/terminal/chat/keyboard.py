@@ -8,17 +8,17 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.utils import is_dumb_terminal
 
-_LOCAL_FLAGS = 3
-"""Position of the local flags among the attributes of a terminal."""
-
+_INPUT_FLAGS, _LOCAL_FLAGS = 0, 3
+"""Positions of the flags among the attributes of a terminal."""
 
 _LONGEST_LINE = 4096
 """Bytes of a line that a terminal gives at a time."""
@@ -71,6 +71,10 @@ class Keyboard:
         except EOFError as error:
             raise Left from error
 
+    def quiet(self) -> AbstractContextManager[None]:
+        """Keep what is typed out of the output; it is kept for the next prompt, Enter as well."""
+        return _attributes(echo=False, enter_is_newline=self._messages is None)
+
     async def line(self, question: str, default: str = "") -> str:
         """Ask for a line about what the program shows.
 
@@ -84,6 +88,7 @@ class Keyboard:
         if self._messages is None:
             return await _plain_line(question)
         prompt: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
+        clear_typeahead(prompt.input)  # what came in one piece with the answer before
         return await prompt.prompt_async(question, default=default, handle_sigint=False)
 
 
@@ -108,7 +113,7 @@ async def _plain_line(question: str) -> str:
 
     loop.add_reader(sys.stdin, take)
     try:
-        with on_interrupt(interrupt):
+        with _attributes(echo=True, enter_is_newline=True), on_interrupt(interrupt):
             line = await read
     finally:
         loop.remove_reader(sys.stdin)
@@ -129,12 +134,15 @@ def _bindings() -> KeyBindings:
 
 
 @contextmanager
-def without_echo() -> Iterator[None]:
-    """Keep typed letters out of the output; they are kept for the next prompt."""
+def _attributes(*, echo: bool, enter_is_newline: bool) -> Iterator[None]:
     before = termios.tcgetattr(sys.stdin)
-    quiet = termios.tcgetattr(sys.stdin)
-    quiet[_LOCAL_FLAGS] &= ~termios.ECHO
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, quiet)
+    changed = termios.tcgetattr(sys.stdin)
+    for position, flag, on in (
+        (_LOCAL_FLAGS, termios.ECHO, echo),
+        (_INPUT_FLAGS, termios.ICRNL, enter_is_newline),
+    ):
+        changed[position] = changed[position] | flag if on else changed[position] & ~flag
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
     try:
         yield
     finally:

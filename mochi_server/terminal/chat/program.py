@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ask import first_model
+from ..ask import first_model, last_session
 from ..client import Client, RequestRefused, ServerUnreachable
 from .commands import SlashCommands, SlashCompleter
 from .conversation import TerminalConversation
@@ -20,7 +20,7 @@ async def chat(client: Client, *, session_id: str | None, model: str | None, las
         last: Go on with the session that changed last.
 
     Raises:
-        NoModel: No model is named, and the server has none.
+        NothingThere: No model is named, and the server has none.
         RequestRefused: There is no such session or model.
         ServerUnreachable: The server went away.
     """
@@ -28,24 +28,24 @@ async def chat(client: Client, *, session_id: str | None, model: str | None, las
     keyboard = Keyboard(completer)
     conversation = TerminalConversation(client, screen, keyboard)
     commands = SlashCommands(conversation, completer)
-    if last:
-        listed = await client.request("GET", "/sessions", limit=1)
-        session_id = next((each["session_id"] for each in listed["sessions"]), None)
-    try:
-        if session_id is not None:
-            await conversation.open(session_id)
-            if model is not None:
-                await conversation.change({"model": model})
-        conversation.model = model or conversation.model or await first_model(client)
-        if session_id is None:
-            screen.note(f"{conversation.model} · /help lists the commands")
-        while True:
-            screen.line()
-            text = await keyboard.message(conversation.draft)
-            conversation.draft = ""
-            await _react(conversation, commands, text)
-    except Left:
-        await conversation.leave_session()
+    with keyboard.quiet():
+        if last:
+            session_id = await last_session(client)
+        try:
+            if session_id is not None:
+                await conversation.open(session_id)
+                if model is not None:
+                    await conversation.change({"model": model})
+            conversation.model = model or conversation.model or await first_model(client)
+            if session_id is None:
+                screen.note(f"{conversation.model} · /help lists the commands")
+            while True:
+                screen.line()
+                text = await keyboard.message(conversation.draft)
+                conversation.draft = ""
+                await _react(conversation, commands, text)
+        except Left:
+            await conversation.leave_session()
 
 
 async def _react(conversation: TerminalConversation, commands: SlashCommands, text: str) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 from ...core.aio import end_task, start_task
 from ...errors import JSONObject
+from ...protocol.events import event_of
+from ...protocol.fold import QUESTIONS, Fold
 from ..client import Client, RequestRefused, ServerUnreachable, StreamEvent, path_of
 from .decisions import Decisions
-from .keyboard import Interrupted, Left, on_interrupt, without_echo
+from .keyboard import Interrupted, Left, on_interrupt
 from .screen import Screen
 
-_QUESTIONS = {"tool_call_confirmation_required", "tool_input_required"}
-_DECISIONS = {"tool_call_confirmation_decided", "tool_input_received"}
+_QUESTIONS = {each.type for each in QUESTIONS}
 _RESULT_LINES = 6
 
 
@@ -30,16 +31,17 @@ class ShownRun:
         self._decisions = decisions
         self._run_id = run_id
         self._received: deque[StreamEvent] = deque()
-        self._settled: set[str] = set()
+        self._fold = Fold()
+        """What was read, which may be more than what is shown."""
         self._is_over = False
         self._changed = asyncio.Event()
         self._interrupts = 0
         self._stopping: asyncio.Task[None] | None = None
-        self._depths: dict[str, int] = {}
         self._begin = time.monotonic()
         self._first_piece: float | None = None
         self._show: dict[str, Callable[[Any], None]] = {
             "run_start": lambda data: screen.status(f"{data['model']} ... (Ctrl-C stops)"),
+            "history_compacted": self._history_compacted,
             "history_shortened": self._history_shortened,
             "content_delta": self._content,
             "thinking_delta": self._thinking,
@@ -71,7 +73,7 @@ class ShownRun:
         """
         reader = start_task(self._read())
         try:
-            with without_echo(), on_interrupt(self._interrupt):
+            with on_interrupt(self._interrupt):
                 while (event := await self._next()) is not None:
                     await self._handle(event)
             self._screen.finish()
@@ -90,8 +92,8 @@ class ShownRun:
         try:
             async with aclosing(self._client.run_events(self._run_id)) as events:
                 async for event in events:
-                    if event.name in _DECISIONS:
-                        self._settled.add(str(event.data["confirmation_id"]))
+                    if (known := event_of(event.name, event.data)) is not None:
+                        self._fold.add(known)
                     self._received.append(event)
                     self._changed.set()
         finally:
@@ -149,7 +151,8 @@ class ShownRun:
             await end_task(settled)
 
     async def _wait_until_settled(self, confirmation_id: str) -> None:
-        while confirmation_id not in self._settled and not self._is_over:
+        waits = "", True  # also where only a newer server knows all of the question
+        while self._fold.confirmations.get(confirmation_id, waits)[1] and not self._is_over:
             self._changed.clear()
             await self._changed.wait()
 
@@ -168,6 +171,10 @@ class ShownRun:
         if self._first_piece is None:
             self._first_piece = time.monotonic()
         self._screen.thinking(str(data["content"]), "Thinking")
+
+    def _history_compacted(self, data: JSONObject) -> None:
+        count = data["summarised_messages"]
+        self._screen.note(f"(The model reads a summary of the {count} oldest messages.)")
 
     def _history_shortened(self, data: JSONObject) -> None:
         count = data["dropped_messages"]
@@ -206,25 +213,26 @@ class ShownRun:
             self._screen.status(f"{data['tool_name']} runs ... (Ctrl-C stops)")
 
     def _agent_start(self, data: dict[str, Any]) -> None:
-        depth = self._depths.get(data["parent_call_id"], -1) + 1
-        self._depths[data["agent_call_id"]] = depth
-        self._screen.line(
-            f"{'  ' * depth}agent {data['agent_name']}: {data['instruction']}", "magenta"
-        )
+        indent = "  " * self._depth(data)
+        self._screen.line(f"{indent}agent {data['agent_name']}: {data['instruction']}", "magenta")
 
     def _agent_text(self, data: JSONObject, verb: str) -> None:
         self._screen.thinking(str(data["content"]), f"agent {data['agent_name']} {verb}")
 
     def _agent_complete(self, data: dict[str, Any]) -> None:
-        indent = "  " * self._depths.get(data["agent_call_id"], 0)
+        indent = "  " * self._depth(data)
         if data["success"]:
             self._screen.line(f"{indent}agent {data['agent_name']} is done", "magenta")
         else:
             self._screen.error(f"{indent}agent {data['agent_name']}: {data['error_message']}")
 
     def _indent(self, data: JSONObject) -> str:
-        depth = self._depths.get(str(data.get("agent_call_id")))
-        return "" if depth is None else "  " * (depth + 1)
+        return "  " * (self._depth(data) + 1) if data.get("agent_call_id") else ""
+
+    def _depth(self, data: JSONObject) -> int:
+        """Return the number of agents above the one that an event is of."""
+        agent = self._fold.agents.get(str(data["agent_call_id"]))
+        return 0 if agent is None else agent.depth
 
     def _complete(self, data: dict[str, Any]) -> None:
         parts = [str(data["model"])]

@@ -67,6 +67,9 @@ class FunctionTool(Tool):
     def _arguments(self) -> SchemaArguments:
         return SchemaArguments(self.parameters, self.details.unchecked)
 
+    def prepare(self) -> None:
+        self._folder.prepare()
+
     async def validate(self, arguments: JSONObject) -> JSONObject:
         """Check the arguments against the schema, here; the folder's code is not asked.
 
@@ -77,7 +80,10 @@ class FunctionTool(Tool):
     async def run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
-        """Call the function; events say that the call waits for others, and how far it is."""
+        """Call the function; events say that the call waits for others, and how far it is.
+
+        Its defaults are its own: JSON may say less than they are.
+        """
         if self._folder.must_wait(context.session_id):
             yield ToolCallWaiting(
                 tool_name=self.name,
@@ -87,7 +93,12 @@ class FunctionTool(Tool):
             )
         async with self._folder.slot(self.name, context) as call:
             yield ToolBegun()
-            steps = with_progress(partial(call, arguments), context)
+            given = {
+                name: value
+                for name, value in arguments.items()
+                if name not in self.defaults or value != self.defaults[name]
+            }
+            steps = with_progress(partial(call, given), context)
             async with aclosing(steps):
                 async for step in steps:
                     yield ToolOutput(step) if isinstance(step, str) else step
@@ -143,6 +154,9 @@ class _HeldFolder(LoadedFolder):
     def __init__(self, folder: LoadedFolder) -> None:
         self._folder = folder
         self.description = folder.description
+
+    def prepare(self) -> None:
+        self._folder.prepare()
 
     def must_wait(self, session_id: str) -> bool:
         return self._folder.must_wait(session_id)

@@ -16,7 +16,7 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
-from pydantic_core import SchemaError, SchemaValidator, to_jsonable_python
+from pydantic_core import PydanticOmit, SchemaError, SchemaValidator, to_jsonable_python
 from pydantic_core import core_schema as core
 
 from ...core.limits import REQUEST_LEVELS, is_too_deep
@@ -33,7 +33,8 @@ SHOWN_CHARACTERS = 60
 class Arguments(ABC):
     """Fits arguments to parameters, with pydantic's leniency and its words.
 
-    Models write numbers and whole lists as text; that is read as what it stands for.
+    Models write numbers and whole lists as text; that is read as what it stands for. They write
+    null for what they leave out.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -136,7 +137,7 @@ def _read_text(arguments: JSONObject, path: tuple[int | str, ...]) -> bool:
     if holder is None or not isinstance(value, str):
         return False
     try:
-        read = json.loads(value)
+        read = json.loads(value, strict=False)
     except (ValueError, RecursionError):
         return False
     if isinstance(read, str):
@@ -337,7 +338,9 @@ class _Compiler:
         required = schema.get("required")
         names = required if isinstance(required, list) else ()
         fields = {
-            name: core.typed_dict_field(self.schema(each), required=name in names)
+            name: core.typed_dict_field(self.schema(each))
+            if name in names
+            else core.typed_dict_field(_optional(self.schema(each)), required=False)
             for name, each in properties.items()
         }
         if others is False:
@@ -355,6 +358,20 @@ class _Compiler:
         "array": _list,
         "object": _object,
     }
+
+
+def _optional(schema: core.CoreSchema) -> core.CoreSchema:
+    """Let null stand for an absent value, unless it is a value of its own here."""
+
+    def absent_if_null(value: object, validate: core.ValidatorFunctionWrapHandler) -> object:
+        try:
+            return validate(value)
+        except ValidationError:
+            if value is None:
+                raise PydanticOmit from None
+            raise
+
+    return core.no_info_wrap_validator_function(absent_if_null, schema)
 
 
 def _number(schema: JSONObject) -> core.CoreSchema:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -37,6 +37,7 @@ class FunctionArguments(Arguments):
             f"p{at}" for at, each in enumerate(parameters) if each.default is EMPTY
         }
         """Fields that the function always gets: ``x: int | None`` may be absent, and is None."""
+        self._with_default = {each.name for each in parameters if each.default is not EMPTY}
 
     def bind(self, arguments: JSONObject) -> dict[str, object]:
         """Return values by name, or raise InvalidArguments; what has a default may be absent."""
@@ -56,7 +57,18 @@ class FunctionArguments(Arguments):
         return model.model_fields_set | self._without_default
 
     def _parse(self, arguments: JSONObject) -> BaseModel:
-        return self.model.model_validate(arguments)
+        try:
+            return self.model.model_validate(arguments)
+        except ValidationError as error:
+            refused = {each["loc"][0] for each in error.errors(include_url=False)}
+            given = {
+                name: value
+                for name, value in arguments.items()
+                if value is not None or name not in refused & self._with_default
+            }
+            if len(given) == len(arguments):
+                raise
+            return self.model.model_validate(given)
 
     def _dump(self, parsed: BaseModel) -> JSONObject:
         return parsed.model_dump(

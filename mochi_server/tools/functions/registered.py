@@ -125,7 +125,7 @@ class RegisteredSource(ToolSource):
         """
         self._functions: dict[str, PythonTool] = {}
         for function in functions:
-            tool = _tool_of(function)
+            tool = tool_of(function)
             if tool.name in self._functions:
                 raise ValueError(f"Two of the tools have the name {tool.name!r}.")
             self._functions[tool.name] = tool
@@ -147,7 +147,12 @@ class RegisteredSource(ToolSource):
             await self._folder.aclose()
 
 
-def _tool_of(function: Function) -> PythonTool:
+def tool_of(function: Function) -> PythonTool:
+    """Describe a function.
+
+    Raises:
+        ValueError: it cannot be a tool.
+    """
     named: object = function.func if isinstance(function, partial) else function
     name = getattr(named, "__name__", None) or getattr(named, "name", None)
     name = name if isinstance(name, str) else type(named).__name__

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...core.limits import is_too_deep
 from ...core.logs import one_line
 from ...errors import JSONObject
+from ..dialects import modern_schema
 from ..functions.results import clean, object_or_empty
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ MAX_LEVELS = 32
 """Levels of nesting of a schema."""
 UNUSABLE = "mochi-server/unusable"
 """Key under ``_meta`` of a stand-in for a tool that the SDK would refuse, with the reason."""
+SCHEMA = "mochi-server/schema"
+"""Key under ``_meta`` of a tool's input schema as its server sent it: the SDK gets one that it does
+not refuse."""
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _HINTS = {
@@ -55,14 +60,18 @@ class McpToolDescription:
     title: str | None
     description: str
     input_schema: JSONObject
+    """In whatever dialect the server writes it."""
     annotations: Mapping[str, bool | str]
     """As the protocol names them: ``readOnlyHint``, ``title``, …"""
+    parameters: JSONObject = field(init=False, compare=False, repr=False)
+    """The same schema as vendors expect it: an object with ``properties``, in today's dialect."""
     digest: str = field(init=False, compare=False, repr=False)
     """The SHA-256 of what a model and a person are told about it."""
     size: int = field(init=False, compare=False, repr=False)
     """Characters of that, as JSON."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", _parameters(self.input_schema))
         told = [self.title, self.description, self.input_schema, dict(self.annotations)]
         text = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         object.__setattr__(self, "size", len(text))
@@ -100,7 +109,7 @@ def read_tool(tool: Tool) -> McpToolDescription:
         name=clean(tool.name),
         title=None if tool.title is None else one_line(clean(tool.title)),
         description=_description(clean(tool.description or "")),
-        input_schema=_schema(tool.input_schema),
+        input_schema=_schema((tool.meta or {}).get(SCHEMA)),
         annotations=annotations,
     )
 
@@ -109,8 +118,12 @@ def _description(text: str) -> str:
     return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}…"
 
 
-def _schema(schema: JSONObject) -> JSONObject:
-    """Return the schema as vendors expect it: an object with ``properties``."""
+def _schema(schema: Any) -> JSONObject:  # noqa: ANN401 - any JSON
+    """Return the schema of an object; nothing, and the empty list of PHP, are one without names."""
+    if schema is None or schema == []:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise Unusable("its schema describes no object")
     if is_too_deep(schema, MAX_LEVELS):
         raise Unusable(f"its schema is nested deeper than {MAX_LEVELS} levels")
     try:
@@ -120,17 +133,27 @@ def _schema(schema: JSONObject) -> JSONObject:
         raise Unusable("its schema is no valid JSON") from error
     if len(text) > MAX_SCHEMA:
         raise Unusable(f"its schema has more than {MAX_SCHEMA:,} characters")
-    if schema.get("type", "object") != "object":
+    return {
+        **schema,
+        "type": schema.get("type") or "object",
+        "properties": schema.get("properties") or {},
+    }
+
+
+def _parameters(schema: JSONObject) -> JSONObject:
+    modern = modern_schema(schema)
+    kinds = modern.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise Unusable("its schema describes no object")
-    properties = schema.get("properties", {})
+    properties = modern["properties"]
     if not isinstance(properties, dict) or not all(
         isinstance(each, dict | bool) for each in properties.values()
     ):
         raise Unusable("the properties of its schema are no schemas")
-    required = schema.get("required", [])
+    required = modern.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise Unusable("'required' in its schema is no list of names")
-    return {**schema, "type": "object", "properties": properties}
+    return {**modern, "type": "object"}
 
 
 def read_stored(value: Any) -> McpToolDescription:  # noqa: ANN401 - JSON of a file
@@ -157,21 +180,33 @@ def read_stored(value: Any) -> McpToolDescription:  # noqa: ANN401 - JSON of a f
     raise Unusable("it is no description of a tool")
 
 
-def offered_name(prefix: str, tool: str) -> str:
-    """Return the name under which models call a server's tool: ``{prefix}__{tool}``.
+def offered_name(prefix: str, own_name: str, *, is_taken: bool = False) -> str:
+    """Return the name under which a server's tool is offered: ``{prefix}__{tool}``.
 
     Characters that vendors refuse become ``_``; the end of a name that is too long becomes a hash.
+
+    Args:
+        prefix: Of the server.
+        own_name: The server's own name for it.
+        is_taken: Whether others have the same name then, so that it needs the hash, too.
     """
-    name = f"{prefix}__{offered_part(tool)}"
-    if len(name) <= MAX_NAME:
+    name = f"{prefix}__{offered_part(own_name)}"
+    if len(name) <= MAX_NAME and not is_taken:
         return name
-    digest = hashlib.sha256(tool.encode("utf-8", "replace")).hexdigest()[:8]
+    digest = hashlib.sha256(own_name.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{name[: MAX_NAME - 9]}_{digest}"
 
 
-def approval_key(prefix: str, tool: str) -> str:
-    """Return the name by which an approval is kept: what rules and models see of a tool's name."""
-    return offered_name(prefix, tool).removeprefix(f"{prefix}__")
+def taken_names(own_names: Iterable[str]) -> frozenset[str]:
+    """Return those of a server's names that would be offered under the name of another one.
+
+    A name that is offered as it is keeps it; none of the others does, in whatever order they come.
+    """
+    names = set(own_names)
+    counts = Counter(map(offered_part, names))
+    return frozenset(
+        name for name in names if counts[part := offered_part(name)] > 1 and name != part
+    )
 
 
 def offered_part(tool: str) -> str:

@@ -28,6 +28,7 @@ from ..base import (
     ToolPaused,
     ToolStep,
 )
+from ..dialects import modern_schema
 from ..functions.results import clean
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _elicitation(params: ElicitRequestParams) -> Elicitation | None:
         elicitation = Elicitation(message=message, url=one_line(params.url))
     else:
         schema = params.requested_schema
-        elicitation = Elicitation(message=message, requested_schema=dict(schema))
+        elicitation = Elicitation(message=message, requested_schema=modern_schema(schema))
     is_long = len(orjson.dumps(elicitation.payload())) > MAX_CHARACTERS
     return None if is_long else elicitation
 

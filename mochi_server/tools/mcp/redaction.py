@@ -28,13 +28,35 @@ _OPTION = re.compile(r"(?P<option>-{1,2}[A-Za-z][\w.-]*)((?P<sign>=)(?P<value>.*
 _VARIABLE_OPTIONS = frozenset({"-e", "--env", "--environment"})
 """Options of which the value is ``NAME=value``, as those of ``docker run``."""
 _SHORT_OPTION = re.compile(
-    r"(?P<option>-e(?=[A-Za-z_]\w*=)|-H(?=[\w-]+:)|-u(?=[^-=]+:))(?P<sign>)(?P<value>.+)", re.DOTALL
+    r"(?P<option>-e(?=[A-Za-z_]\w*=)|-H(?=[\w-]+:)|-u(?=[^-=]+:)"
+    r"|-[pPaw](?=.*[^a-z=-])(?!=?[\d.:/-]+(/(tcp|udp))?$)(?!=?[./~$]))(?P<sign>=?)(?P<value>.+)",
+    re.DOTALL,
 )
-"""An option of one letter with its value, as ``-eNAME=value``."""
+"""An option of one letter with its value, as ``-eNAME=value``, or ``-pSECRET``, which is neither a
+port, a path or a variable, nor one of Go's options such as ``-port``."""
+_MYSQL = "mysql mysqladmin mysqlbinlog mysqlcheck mysqldump mysqlimport mysqlshow mysqlsh"
+_MONGO = "mongo mongosh mongodump mongoexport mongofiles mongoimport mongorestore mongostat"
+_LDAP = "ldapadd ldapcompare ldapdelete ldapmodify ldapmodrdn ldappasswd ldapsearch ldapwhoami"
+_PASSWORD_OPTIONS = {
+    program: options.split()
+    for programs, options in (
+        (f"{_MYSQL} mariadb mariadb-admin mariadb-check mariadb-dump mariadb-import", "-p"),
+        (f"{_MONGO} sshpass cqlsh ncftp ncftpget ncftpput 7z 7za 7zz", "-p"),
+        ("login", "-p"),  # docker login, az login, and of others
+        ("mosquitto_pub mosquitto_rr mosquitto_sub", "-P"),
+        ("sqlcmd bcp mssql-cli isql tsql zip unzip ipmitool", "-P"),
+        ("redis-cli redis-benchmark valkey-cli valkey-benchmark", "-a"),
+        (_LDAP, "-w"),
+        ("snmpget snmpset snmpwalk snmpbulkwalk", "-A -X"),
+        ("openssl", "-passin -passout -k"),
+    )
+    for program in programs.split()
+}
+"""Well-known programs, each with the options of which the value is a password."""
+_ENDS_OF_COMMANDS = ("|", "&", ";")
 _LOGIN_OPTIONS = frozenset(
     {"-H", "-u", "-U", "--user", "--proxy-user", "--userpwd", "--bearer", "--login"}
 )
-"""Options as those of ``curl`` whose values are secret, though their names do not say so."""
 _HEADER = re.compile(r"(?P<name>[A-Za-z][\w.-]*):\s*(?P<value>.*)", re.DOTALL)
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 _SCHEME = re.compile(r"(Basic|Bearer|Token|ApiKey)\s+", re.IGNORECASE)
@@ -53,6 +75,10 @@ _LOGIN = re.compile(
 """A login without the scheme of an address; not what is before a version or a digest."""
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+|\s+|.""")
 """A word of a command, with what is quoted, or the space between two."""
+_QUOTED_COMMAND = re.compile(r"""(?P<sign>['"])(?P<command>[^'"]*\s[^'"]*)(?P=sign)""", re.DOTALL)
+"""A word that is a command as well, as that of ``sh -c``."""
+_QUOTED_OPTION = re.compile(r"""(?P<sign>['"])(?P<option>-[^'"]*)(?P=sign)""")
+"""A word of a command that is an option in quotes."""
 _RANDOM = re.compile(r"(?=.*[A-Za-z])(?=(?:[^0-9]*[0-9]){3})[A-Za-z0-9_=-]{20,}")
 _PREFIXED = re.compile(r"(sk|pk|gh[opsu]|github_pat|xox[abp]|glpat|AKIA)[-_]?\w[\w-]{10,}")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -225,7 +251,8 @@ class _Redactor:
         if isinstance(headers := entry.get("headers"), dict):
             shown["headers"] = {name: self._value(each) for name, each in headers.items()}
         if isinstance(arguments := entry.get("args"), list):
-            shown["args"] = [*self._arguments(map(str, arguments))]
+            program = str(entry.get("command"))
+            shown["args"] = [*self._arguments(map(str, arguments), program)]
         for name in ("url", "command"):
             if isinstance(text := entry.get(name), str):
                 shown[name] = self._text(text)
@@ -233,7 +260,7 @@ class _Redactor:
 
     def _hidden(self, value: str) -> str:
         """Return what is shown in the place of a secret."""
-        self.secrets.add(value)
+        self.secrets.update((value, value.strip("'\"")))  # in a command it may be quoted
         if (scheme := _SCHEME.match(value)) is not None:
             credentials = value[scheme.end() :]
             self.secrets.add(credentials)
@@ -258,12 +285,17 @@ class _Redactor:
         is_name = value is None or _PLACEHOLDER.fullmatch(str(value)) is not None
         return shown if is_name else REDACTED
 
-    def _arguments(self, arguments: Iterable[str]) -> Iterable[str]:
+    def _arguments(self, arguments: Iterable[str], program: str = "") -> Iterable[str]:
         option = ""  # of which the next argument is the value
+        passwords = _password_options(program, [])
         for text in arguments:
-            match = _SHORT_OPTION.fullmatch(text) or _OPTION.fullmatch(text)
-            if match is None or not _takes_secret(match["option"]):
+            password = passwords and re.fullmatch(
+                rf"(?P<option>{'|'.join(passwords)})((?P<sign>=?)(?P<value>.+))?", text, re.DOTALL
+            )
+            match = password or _secret_option(text)
+            if match is None:
                 yield self._option_value(option, text) if option else self._argument(text)
+                passwords = _password_options(text, passwords)
                 option = ""
             elif match["value"] is None:
                 yield text
@@ -272,6 +304,8 @@ class _Redactor:
                 value = self._option_value(match["option"], match["value"])
                 yield f"{match['option']}{match['sign']}{value}"
                 option = ""
+            if password:  # the next one may be that of a program which this one starts
+                passwords = [each for each in passwords if each != password["option"]]
 
     def _argument(self, text: str) -> str:
         match = _OPTION.fullmatch(text)
@@ -297,9 +331,19 @@ class _Redactor:
         text = _SCHEMED.sub(lambda found: found[1] + self._hidden(found[2]), text)
         pieces = _WORD.findall(text)
         if len(pieces) <= 1:
+            if (inner := _QUOTED_COMMAND.fullmatch(text)) is not None:
+                return f"{inner['sign']}{self._words(inner['command'])}{inner['sign']}"
             return self._text(text)
-        words = iter(self._arguments(piece for piece in pieces if piece.strip()))
-        return "".join(next(words) if piece.strip() else piece for piece in pieces)
+        quoted = [_QUOTED_OPTION.fullmatch(piece) for piece in pieces]
+        plain = (
+            each["option"] if each else piece for each, piece in zip(quoted, pieces, strict=True)
+        )
+        words = iter(self._arguments(piece for piece in plain if piece.strip()))
+        signs = (each["sign"] if each else "" for each in quoted)
+        return "".join(
+            f"{sign}{next(words)}{sign}" if piece.strip() else piece
+            for sign, piece in zip(signs, pieces, strict=True)
+        )
 
     def _text(self, text: str) -> str:
         if _ADDRESS.match(text):
@@ -342,6 +386,20 @@ class _Redactor:
         if value:
             return f"{name}={self._value(value)}"
         return self._hidden(name) if is_key(name) else name
+
+
+def _password_options(word: str, before: list[str]) -> list[str]:
+    """Return what the options are after a word that may be a program's name, or end a command."""
+    name = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
+    return [] if word.endswith(_ENDS_OF_COMMANDS) else _PASSWORD_OPTIONS.get(name, before)
+
+
+def _secret_option(text: str) -> re.Match[str] | None:
+    """Return the match of an option of which the value is a secret, whatever the program."""
+    if (short := _SHORT_OPTION.fullmatch(text)) is not None:
+        return short
+    match = _OPTION.fullmatch(text)
+    return match if match is not None and _takes_secret(match["option"]) else None
 
 
 def _takes_secret(option: str) -> bool:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from ...core.logs import one_line
 from ...errors import McpServerFailed, MochiError
 from ..base import ToolFailed
+from .failures import error_text
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -56,4 +56,4 @@ def refusals(server: McpServer, translate: Callable[[str], MochiError]) -> Itera
     except MCPError as error:
         if error.code not in REFUSED:
             raise
-        raise translate(one_line(server.log.secrets.redacted(error.message))) from error
+        raise translate(error_text(error, server.log.secrets)) from error

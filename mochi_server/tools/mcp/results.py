@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-import orjson
+from pydantic_core import to_json
 
 from ...core.logs import one_line
 from ..base import ToolFailed, ToolFile, ToolOutput
@@ -32,7 +32,7 @@ def output_of(result: CallToolResult, secrets: SecretValues) -> ToolOutput:
     """
     text = "\n".join(shown_block(block) for block in result.content)
     if not text.strip() and result.structured_content is not None:
-        text = orjson.dumps(result.structured_content).decode()
+        text = to_json(result.structured_content).decode()
     text = clean(text)
     if result.is_error:
         raise ToolFailed(secrets.redacted(text) or "it failed without saying why.")

@@ -14,7 +14,6 @@ import anyio
 from ...core.aio import merge
 from ...errors import JSONObject
 from ..base import (
-    InvalidArguments,
     Problem,
     Tool,
     ToolBegun,
@@ -29,12 +28,11 @@ from .approvals import Approval
 from .descriptions import (
     MAX_OFFERED,
     McpToolDescription,
-    approval_key,
     is_read_only,
-    offered_name,
     takes_other_arguments,
 )
 from .input import RunningCall
+from .servers.connection import ServerFacts
 from .servers.registry import McpServers
 from .servers.server import PATIENCE_SECONDS, McpServer
 
@@ -65,6 +63,7 @@ class McpTool(Tool):
     def __init__(
         self,
         described: McpToolDescription,
+        facts: ServerFacts,
         server: McpServer,
         servers: McpServers,
         *,
@@ -73,11 +72,11 @@ class McpTool(Tool):
         config = server.config
         self.described = described
         self.server_name = config.name
-        self.name = offered_name(config.prefix, described.name)
-        self.key = approval_key(config.prefix, described.name)
+        self.name = facts.offered_name(config.prefix, described.name)
+        self.key = facts.approval_key(config.prefix, described.name)
         """The name by which its approval is kept."""
         self.description = described.description or described.title or ""
-        self.parameters = described.input_schema
+        self.parameters = described.parameters
         self.source = f"{SOURCE_PREFIX}{config.name}"
         self.is_trusted = config.options.trusted
         self.sequential = False
@@ -102,7 +101,7 @@ class McpTool(Tool):
     @property
     def approval(self) -> Approval:
         """Whether a person has approved the tool as it is described now."""
-        return self._servers.approval_of(self._server.config, self._current)
+        return self._servers.approved.approval_of(self.server_name, self.key, self._current.digest)
 
     @property
     def needs_approval(self) -> str | None:
@@ -124,22 +123,8 @@ class McpTool(Tool):
         return SchemaArguments(self.parameters, takes_others=is_open)
 
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        """Return the arguments as the tool wants them.
-
-        A null for what need not be there counts as absent unless the schema allows it.
-        """
-        try:
-            return self._arguments.validate(arguments)
-        except InvalidArguments:
-            needed = self.parameters.get("required") or ()
-            given = {
-                name: value
-                for name, value in arguments.items()
-                if value is not None or (isinstance(needed, list) and name in needed)
-            }
-            if len(given) == len(arguments):
-                raise
-            return self._arguments.validate(given)
+        """Return the arguments as the tool wants them."""
+        return self._arguments.validate(arguments)
 
     async def run(
         self, arguments: JSONObject, context: ToolContext
@@ -264,7 +249,8 @@ class McpSource(ToolSource):
         if server.facts is None:
             reason = f"{the_server} has not listed its tools yet; it is being started"
             return replace(self._problem(reason), severity="hint")
-        names = {offered_name(config.prefix, each.name) for each in server.facts.tools}
+        facts = server.facts
+        names = {facts.offered_name(config.prefix, each.name) for each in facts.tools}
         if fnmatch.filter(names, name):
             return self._problem(f"the configuration of {the_server} does not allow it")
         return self._problem(f"{the_server} has no such tool that can be used")
@@ -302,15 +288,20 @@ class McpSource(ToolSource):
         groups: dict[str, list[str]] = {}
         problems: list[Problem] = []
         for name, server in servers.items():
-            if server.facts is None:
+            facts = server.facts
+            if facts is None:
                 continue
             names = groups.setdefault(name, [])
-            offered, left_out = _fitting(server)
+            offered, left_out = _fitting(server, facts)
             if left_out:
                 problems.append(self._problem(_left_out(name, left_out)))
             for described in offered:
                 tool = McpTool(
-                    described, server, self.servers, default_timeout=self._default_timeout
+                    described,
+                    facts,
+                    server,
+                    self.servers,
+                    default_timeout=self._default_timeout,
                 )
                 first = tools.setdefault(tool.name, tool)
                 if first is tool:
@@ -326,7 +317,7 @@ class McpSource(ToolSource):
                 self._problem(
                     f"The tool {tool!r} of the MCP server {name!r} cannot be used: {reason}."
                 )
-                for tool, reason in server.facts.unusable.items()
+                for tool, reason in facts.unusable.items()
             ]
         self._tools = list(tools.values())
         self._groups, self._problems = groups, problems
@@ -336,12 +327,12 @@ class McpSource(ToolSource):
         return Problem(file=str(path), line=None, reason=reason, tool=tool)
 
 
-def _fitting(server: McpServer) -> tuple[list[McpToolDescription], list[str]]:
+def _fitting(server: McpServer, facts: ServerFacts) -> tuple[list[McpToolDescription], list[str]]:
     """Return the tools that are offered, and the names of those that are too much in all."""
     offered: list[McpToolDescription] = []
     left_out: list[str] = []
     size = 0
-    for described in [] if server.facts is None else server.facts.tools:
+    for described in facts.tools:
         if not server.config.options.tools.allows(described.name):
             continue
         if size + described.size > MAX_OFFERED:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...core.tokens import TOKENS
 from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
 from ..base import FolderSpec, ToolFailed
 from ..folder.metadata import SANDBOX, find_subfolders
@@ -18,7 +19,7 @@ KEYS = {"writable", "readable", "network"}
 LIMITS = SandboxLimits(processes=256, open_files=1024, file_mb=None, disk_mb=None, tmp_mb=256)
 OTHERS = frozenset({"HOME", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"})
 """Variables of paths that are not in the sandbox."""
-HIDDEN = (".*", "mcp*.json")
+HIDDEN = (".*", "mcp*.json", TOKENS, "audit.jsonl*")
 """Names in the data folder that may hold secrets: ``.env``, the server's state, MCP servers."""
 
 
@@ -44,6 +45,8 @@ class ToolConfinement:
 
     sandbox: Sandbox
     data: Path
+    secret_files: Callable[[], Sequence[Path]] = tuple
+    """Returns files that tools do not see, wherever they are."""
 
     def spec(
         self,
@@ -60,18 +63,17 @@ class ToolConfinement:
             ToolFailed: ``__sandbox__`` cannot be understood, or names a folder that is not there.
         """
         needs = read_needs(folder.path, subfolders=folder.subfolders)
+        secret = [path.resolve() for path in self.secret_files()]
         with contextlib.suppress(OSError):  # entering it says why
             working_dir.mkdir(parents=True, exist_ok=True)
-        shown = [path for path in (folder.path, working_dir) if path.is_dir()]
-        folders = [SandboxFolder(path=path) for path in (*shown, *self._shown())]
-        folders += [SandboxFolder(path=self._place(name)) for name in needs.readable]
-        folders += [
-            SandboxFolder(path=self._place(name, make=True), writable=True)
-            for name in needs.writable
-        ]
+        covered = [self.data] if self.data.is_dir() else []
+        shown = [_resolved(path) for path in (folder.path, working_dir) if path.is_dir()]
+        shown += [*self._shown(), *(self._place(name, secret) for name in needs.readable)]
+        folders = [inner for each in shown for inner in self._without(secret, each, covered)]
+        folders += [self._place(name, secret, make=True) for name in needs.writable]
         return SandboxSpec(
             folders=folders,
-            covered=[self.data] if self.data.is_dir() else [],
+            covered=covered,
             workdir=PurePosixPath("/"),
             environment={name: value for name, value in environment.items() if name not in OTHERS},
             network=needs.network,
@@ -79,14 +81,32 @@ class ToolConfinement:
             limits=replace(LIMITS, memory_mb=memory / 1_000_000),
         )
 
-    def _shown(self) -> Iterator[Path]:
+    def _shown(self) -> Iterator[SandboxFolder]:
         """Yield what is shown of the data folder: what is not named is not there for tools."""
         with contextlib.suppress(FileNotFoundError):
             for path in sorted(self.data.iterdir()):
-                real = path.resolve()
-                is_inside = real.is_relative_to(self.data.resolve())
-                if is_inside and not (self._is_hidden(path) or self._is_hidden(real)):
-                    yield path
+                folder = _resolved(path)
+                is_inside = folder.path.is_relative_to(self.data.resolve())
+                if is_inside and not (self._is_hidden(path) or self._is_hidden(folder.path)):
+                    yield folder
+
+    def _without(
+        self, secret: Sequence[Path], folder: SandboxFolder, covered: list[Path]
+    ) -> Iterator[SandboxFolder]:
+        """Yield a folder; or, where something secret lies in it, cover it and yield what else does.
+
+        So a secret file is not seen either when it is replaced.
+        """
+        real, path = folder.path, Path(folder.target)
+        if real in secret or real == self.data.resolve():
+            return
+        if not any(each.is_relative_to(real) for each in secret):
+            yield folder
+            return
+        covered.append(path)
+        for inner in sorted(path.iterdir()):
+            if (resolved := _resolved(inner)).path.is_relative_to(real):
+                yield from self._without(secret, resolved, covered)
 
     def _is_hidden(self, path: Path) -> bool:
         """Tell whether a path is, or is below, what may hold secrets in the data folder."""
@@ -96,7 +116,7 @@ class ToolConfinement:
                 return any(fnmatch(name, pattern) for pattern in HIDDEN)
         return False
 
-    def _place(self, name: str, *, make: bool = False) -> Path:
+    def _place(self, name: str, secret: Sequence[Path], *, make: bool = False) -> SandboxFolder:
         """Return the folder of a name; a relative one is in the data folder, also through links."""
         path = self.data / Path(name).expanduser()
         is_inside = not Path(name).expanduser().is_absolute()
@@ -110,9 +130,16 @@ class ToolConfinement:
             raise ToolFailed(f"{SANDBOX}: {name!r} is not there")
         if make and real == self.data.resolve():
             raise ToolFailed(f"{SANDBOX}: {name!r} is the whole data folder")
-        if self._is_hidden(real):
+        if self._is_hidden(real) or real in secret:
             raise ToolFailed(f"{SANDBOX}: {name!r} is not for tools")
-        return path
+        if make and any(each.is_relative_to(real) for each in secret):
+            raise ToolFailed(f"{SANDBOX}: {name!r} has files that are not for tools")
+        return SandboxFolder(path=real, inside=PurePosixPath(path), writable=make)
+
+
+def _resolved(path: Path) -> SandboxFolder:
+    """Return what a path leads to now: what is checked is what will be mounted, or nothing."""
+    return SandboxFolder(path=path.resolve(), inside=PurePosixPath(path))
 
 
 def read_needs(folder: Path, *, subfolders: bool) -> SandboxNeeds:

@@ -94,6 +94,7 @@ class ProcessLoader(ToolLoader):
                         description,
                         options=self._options,
                         tasks=self._tasks,
+                        has_room=self._has_room,
                         make_room=self._make_room,
                         on_close=self._pools.discard,
                     )
@@ -107,13 +108,16 @@ class ProcessLoader(ToolLoader):
         self._pools.update(pools)
         return list(pools)
 
+    def _has_room(self) -> bool:
+        return sum(map(len, self._pools)) < self._processes
+
     def _make_room(self) -> None:
         """Let one more process start; end the one that has idled longest if there are too many.
 
         Raises:
             ToolFailed: all are busy.
         """
-        if sum(map(len, self._pools)) < self._processes:
+        if self._has_room():
             return
         idle = [pool for pool in self._pools if pool.idle_since is not None]
         if not idle:

@@ -6,6 +6,7 @@ Sessions share them, so that one whose calls hang leaves room for others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +26,8 @@ from .worker_process import WorkerGone, WorkerOptions, WorkerProcess
 logger = logging.getLogger(__name__)
 
 CLOSED = "the tools were closed"
+READY = 2
+"""Processes that wait for the calls of a reply: one, and a spare one for a second call."""
 
 
 class FairSlots:
@@ -104,11 +107,13 @@ class ProcessPool(LoadedFolder):
         *,
         options: WorkerOptions,
         tasks: BackgroundTasks,
+        has_room: Callable[[], bool],
         make_room: Callable[[], None],
         on_close: Callable[[ProcessPool], None],
     ) -> None:
         self.description = description
         self._spec = spec
+        self._has_room = has_room
         self._make_room = make_room
         self._on_close = on_close
         self._options = options
@@ -119,6 +124,12 @@ class ProcessPool(LoadedFolder):
         self._idle: list[WorkerProcess] = []
         """In the order in which they were used last."""
         self._busy: set[WorkerProcess] = set()
+        self._starting: set[asyncio.Task[None]] = set()
+        """Starts of processes that are to be ready."""
+        self._awaited = 0
+        """Calls that wait for one of these."""
+        self._kept = 1
+        """Idle processes that do not end."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -134,6 +145,25 @@ class ProcessPool(LoadedFolder):
     def end_idle(self) -> None:
         """End the process that was used longest ago."""
         self._retire(self._idle.pop(0))
+
+    def prepare(self) -> None:
+        """Start what is missing for the calls of a reply, as far as there is room."""
+        self._kept = READY
+        self._idle = [worker for worker in self._idle if worker.alive]
+        missing = READY - len(self._idle) - len(self._starting)
+        for _ in range(min(missing, self._options.workers - len(self))):
+            if self._has_room() and not self._closed:
+                task = self._tasks.spawn(self._start_ready(), name="tools that are to be ready")
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
+
+    async def _start_ready(self) -> None:
+        """Start a process that is used when all others are busy, and ended before them."""
+        with contextlib.suppress(ToolFailed):  # the next call tries again, and says why
+            worker = await self._start()
+            self._busy.discard(worker)
+            self._idle.insert(0, worker)
+            self._schedule_trim()
 
     def must_wait(self, session_id: str) -> bool:
         return self._slots.must_wait(session_id)
@@ -189,14 +219,25 @@ class ProcessPool(LoadedFolder):
 
     async def _take(self) -> WorkerProcess:
         """Return the idle process that was used last, else a new one; it counts as busy."""
-        if self._closed:
-            raise ToolFailed(sentence(CLOSED))
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.alive:
-                self._busy.add(worker)
-                return worker
-        self._make_room()
+        while True:
+            if self._closed:
+                raise ToolFailed(sentence(CLOSED))
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.alive:
+                    self._busy.add(worker)
+                    return worker
+            if len(self._starting) <= self._awaited:
+                self._make_room()
+                return await self._start()
+            self._awaited += 1
+            try:
+                await asyncio.wait(self._starting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._awaited -= 1
+
+    async def _start(self) -> WorkerProcess:
+        """Return a new process that has loaded the folder; it counts as busy."""
         worker = WorkerProcess(self._spec, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:
@@ -223,16 +264,16 @@ class ProcessPool(LoadedFolder):
         self._tasks.spawn(worker.end(), name=f"end of tools {self._spec.path.name}")
 
     def _schedule_trim(self) -> None:
-        if self._timer is None and len(self._idle) > 1:
+        if self._timer is None and len(self._idle) > self._kept:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._options.idle_seconds, self._trim)
 
     def _trim(self) -> None:
-        """End what was not needed for a while; the one that was used last stays."""
+        """End what was not needed for a while; those that were used last stay."""
         self._timer = None
         self._idle = [worker for worker in self._idle if worker.alive]
         due = asyncio.get_running_loop().time() - self._options.idle_seconds
-        while len(self._idle) > 1 and self._idle[0].idle_since <= due:
+        while len(self._idle) > self._kept and self._idle[0].idle_since <= due:
             self._retire(self._idle.pop(0))
         self._schedule_trim()
 

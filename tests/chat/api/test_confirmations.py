@@ -12,11 +12,13 @@ import pytest
 import pytest_asyncio
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.confirmations.confirmation import timestamp, utc_now
-from mochi_server.errors import ConfirmationUnavailable, JSONObject
+from mochi_server.core.clock import timestamp, utc_now
+from mochi_server.errors import ConfirmationNotStored, JSONObject
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.turn_request import TurnRequest
 from tests.support.confirmations import NO, YES, make_confirmation
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 ADD = '''
 def add(a: int, b: int) -> str:
@@ -44,7 +46,9 @@ class Asking:
 
     async def run(self) -> None:
         service = get_runtime().chat
-        reader = service.start(await service.open_turn(self.session_id, message="Go")).reader()
+        reader = service.start(
+            await service.open_turn(self.session_id, TurnRequest(message="Go"))
+        ).reader()
         while (batch := await reader.next()) is not None:
             for _, event in batch:
                 self.events.append(event)
@@ -198,15 +202,15 @@ async def test_the_list_of_an_unknown_session_is_not_found(api):
         assert answer.status_code == 404
 
 
-async def test_a_broker_that_fails_is_said_with_503(api, mochi):
+async def test_a_folder_of_confirmations_that_cannot_be_used_is_said(api, mochi):
     session_id = await api.new_session()
     mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
     mochi.state_path.write_text("no folder")
     answer = await api.get(f"/chat/{session_id}/confirmations")
-    assert await code(answer) == (503, ConfirmationUnavailable.code)
+    assert await code(answer) == (507, ConfirmationNotStored.code)
     body = {"confirmation_id": "conf_1", "approved": True}
     answer = await api.post(f"/chat/{session_id}/confirm-tool", body)
-    assert await code(answer) == (503, ConfirmationUnavailable.code)
+    assert await code(answer) == (507, ConfirmationNotStored.code)
 
 
 # ---- the inbox, and what it remembers ---------------------------------------------------------
@@ -329,7 +333,7 @@ async def test_rules_that_cannot_be_read_are_said(api, mochi):
     mochi.policies_path.write_text("[]]")
     (problem,) = (await api.get("/policies")).json()["problems"]
     assert "policies.json" in problem
-    assert await code(await api.delete("/policies/rule_1")) == (503, "CONFIRMATION_UNAVAILABLE")
+    assert await code(await api.delete("/policies/rule_1")) == (500, "POLICIES_INVALID")
 
 
 async def test_the_history_says_who_when_what_and_what_ran(api):
@@ -404,8 +408,7 @@ async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
     for number in range(5):
         await put(minutes=number)
     with anyio.fail_after(30):
-        while not reader._ended:  # noqa: ASYNC110 - its own task fills it
-            await anyio.sleep(0.05)
+        await until(lambda: reader._ended)
         assert [number for number, _ in await reader.next() or []] == [1, 2, 3]
         assert await reader.next() is None
         other.poke()
@@ -419,7 +422,7 @@ async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
 @pytest.mark.parametrize(
     "path", ["/confirmations", "/confirmations/events", "/confirmations/history"]
 )
-async def test_a_store_that_fails_is_said_with_503(api, mochi, path):
+async def test_a_store_that_fails_is_said(api, mochi, path):
     mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
     mochi.state_path.write_text("no folder")
-    assert await code(await api.get(path)) == (503, "CONFIRMATION_UNAVAILABLE")
+    assert await code(await api.get(path)) == (507, "CONFIRMATION_NOT_STORED")

@@ -9,6 +9,7 @@ import pytest
 
 from mochi_project.runtime import get_runtime
 from tests.support.sse import events
+from tests.support.waiting import until
 
 
 def error_of(response):
@@ -121,9 +122,7 @@ async def test_a_run_without_a_reader_is_accepted_listed_and_stopped(api, gate, 
         assert (listed["run_id"], listed["state"]) == (run_id, "running")
     assert (await api.get("/runs?state=done")).json() == {"runs": []}
     assert (await api.get("/runs?session_id=other")).json() == {"runs": []}
-    with anyio.fail_after(30):
-        while (await api.get(f"/runs/{run_id}")).json()["tokens"] == 0:
-            await anyio.lowlevel.checkpoint()
+    await until(lambda: api.get(f"/runs/{run_id}"), lambda answer: answer.json()["tokens"])
     answers = [
         (await api.post(f"/{path}/stop")).json()
         for path in (f"runs/{run_id}", f"chat/{session_id}", f"runs/{run_id}")

@@ -27,6 +27,7 @@ from mochi_server.config import load_settings
 from mochi_server.mcp_server.direct_call import start_call
 from mochi_server.protocol.events import ConfirmationRequired, ToolInputRequired, ToolResultReady
 from mochi_server.tools.base import Tool
+from tests.support.waiting import until
 
 Say = Callable[[str], None]
 
@@ -125,8 +126,7 @@ async def play(url: str, context: dict[str, Any], say: Say) -> None:
                 if not await call(runtime, tool, arguments, say):
                     with anyio.move_on_after(5):
                         await anyio.sleep(0.1)
-                        while runtime.mcp.is_authorizing("s"):  # noqa: ASYNC110 - nothing tells it
-                            await anyio.sleep(0.02)
+                        await until(lambda: not runtime.mcp.is_authorizing("s"))
             person.cancel()
             for problem in runtime.tools.problems:
                 say(str(problem))

@@ -36,6 +36,13 @@ const path = { session_id: created.session_id };
 // Only what is named changes: no key is needed, and none is sent unasked.
 given(await api.PATCH("/api/v1/sessions/{session_id}", { params: { path }, body: { title: "Sums" } }));
 
+const upload = given(
+  await api.POST("/api/v1/sessions/{session_id}/attachments", {
+    params: { path },
+    body: { data: "QQ==", name: "a.txt" },
+  }),
+);
+
 const stream = given(
   await api.POST("/api/v1/chat/{session_id}/stream", {
     params: { path },
@@ -96,6 +103,7 @@ console.log(
     dropped: reply.context_window.dropped_messages,
     refused: refused.error?.error.code,
     title: session.title,
+    uploaded: upload.name,
     pinned: session.pinned,
     policy: session.tool_settings?.execution_policy,
     roles: session.messages.map((message) => message.role),

@@ -14,6 +14,12 @@ from mochi_server.config import load_settings
 TOKEN = "s3cret"
 
 
+@pytest.fixture(autouse=True)
+def _data_folder(tmp_path, monkeypatch):
+    """Refused tokens are written to its audit log."""
+    monkeypatch.chdir(tmp_path)
+
+
 async def inner(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"inside"})

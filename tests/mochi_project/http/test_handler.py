@@ -23,6 +23,7 @@ from mochi_project.http.body_limits import BodyLimits
 from mochi_project.http.handler import DisconnectWatch, RequestBodies
 from mochi_server.chat.runs.log import RunLog
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
+from mochi_server.testing import instructions, text
 from tests.support.server import Server, running_server
 
 MB = 1_000_000
@@ -89,7 +90,7 @@ async def test_refused_bodies_are_not_kept(server: Server, body: bytes, code: st
 
 async def test_all_bodies_together_have_a_limit_and_small_ones_always_pass(tmp_path: Path) -> None:
     part = b'{"message": "' + b"a" * (900_000)
-    async with running_server(data_dir=tmp_path, max_body_mb=1, max_wire_body_mb=1) as server:
+    async with running_server(data_dir=tmp_path, max_body_mb=1) as server:
         async with AsyncExitStack() as stack:
             held = [await stack.enter_async_context(connected(server, MB, part)) for _ in range(12)]
             answers = [asyncio.ensure_future(answer_of(reader)) for reader, _ in held]
@@ -153,7 +154,7 @@ async def test_the_first_request_may_have_a_whole_history_with_any_asgi_server(
     runs = re.compile(r"running on (http://\S+)")
     settings = {"command": command, "ready": runs, "max_body_mb": 0.01, "test_words_per_second": 0}
     async with running_server(data_dir=tmp_path, **settings) as server:
-        message = {"role": "user", "content": "Hello. " * 2000}
+        message = {"role": "user", "content": "Hello. " * 2000 + instructions(text("Hi."))}
         body = {"model": "test/any", "max_tokens": 9, "messages": [message]}
         async with server.http.post(f"{server.url}/v1/messages", json=body) as response:
             assert response.status == 200, await response.text()

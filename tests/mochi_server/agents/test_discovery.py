@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -470,32 +469,3 @@ async def test_after_the_end_nothing_is_loaded(agents):
     with pytest.raises(Exception, match="closed"):
         await result_of(tool)
     await agents.discovery.aclose()
-
-
-# Many
-
-
-def many(folder: Path) -> None:
-    for number in range(50):
-        tools = [f"tool_{index}" for index in range(10)]
-        write_tools_agent(folder / f"agent-{number}", f"description: Number {number}.", tools=tools)
-
-
-@pytest.mark.slow
-async def test_fifty_agents_with_ten_tools_are_found_soon(tmp_path):
-    many(tmp_path / "agents")
-    loader = ProcessLoader()
-    discovery = AgentDiscoveryService(tmp_path / "agents", loader=loader, default_timeout=60)
-    started = os.times()
-    found = await discovery.agents()
-    assert [len(agent.tools) for agent in found.values()] == [10] * 50
-    times = []
-    for _ in range(20):
-        begun = time.process_time()
-        await discovery.agents()
-        times.append(time.process_time() - begun)
-    await discovery.aclose()
-    await loader.aclose()
-    # Of the processor, children included: about 1.5 s and 0.002 s.
-    assert sum(os.times()[:4]) - sum(started[:4]) < 8
-    assert min(times) < 0.01

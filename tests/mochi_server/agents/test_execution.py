@@ -16,6 +16,7 @@ from mochi_server.agents import PromptLoader
 from mochi_server.agents.prompt_loader import MAX_FILE_BYTES, built_in
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolContext, ToolOutput
@@ -23,6 +24,7 @@ from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import PlainTool
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
+from tests.support.waiting import until
 
 CODE = '''
 from pathlib import Path
@@ -397,7 +399,7 @@ async def test_an_agent_that_works_keeps_the_tools_that_it_has(engine, ollama):
 async def test_the_last_round_offers_no_tools(tmp_path, ollama, rounds):
     """A model that calls one all the same is not heard; what it said is its answer."""
     write_agent(tmp_path, "coder")
-    async with bench(tmp_path, ollama, max_agent_rounds=rounds) as engine:
+    async with bench(tmp_path, ollama, max_tool_rounds=rounds) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         for number in range(rounds):
@@ -578,10 +580,13 @@ async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(tmp_path, oll
             await ollama.disconnected()
         gate.set()
         assert roles(agent_stored(engine)) == left
+        if moment in ("agent_planning", "agent_execution"):
+            assert agent_stored(engine)[-1]["interrupted"] is True
         assert roles(engine.stored(session)) == ["user", "assistant", "tool"]
         assert "interrupted" in engine.stored(session)[-1]["content"]
         assert await engine.chat.confirmations(session) == []
         agent = only(events, "agent_start")["session_id"]
+        assert agent in engine.stored(session)[-1]["content"]  # so that the model can have it go on
         ollama.forget()
         works(ollama, session_id=agent)
         events = await engine.turn(session, "Go on.")
@@ -656,7 +661,7 @@ async def test_with_always_confirm_the_agent_itself_is_asked_about_first(engine,
     says(ollama, "Well.", "End.")
     session = await session_with(engine, "coder", policy="always_confirm")
     reader = (await engine.start(session)).reader()
-    yes, no = {"approved": True}, {"approved": False}
+    yes, no = {"approved": True}, {"approved": False, "reason": "not that file"}
     events = await answer(engine, session, reader, yes, yes, no)
     questions = of_kind(events, "tool_call_confirmation_required")
     assert [
@@ -671,6 +676,7 @@ async def test_with_always_confirm_the_agent_itself_is_asked_about_first(engine,
     results = {told["tool_name"]: told for told in of_kind(events, "agent_tool_result")}
     assert results["look"]["success"] is True
     assert results["write"]["code"] == "TOOL_EXECUTION_DENIED"
+    assert any("not that file" in message["content"] for message in agent_stored(engine))
     assert only(events, "tool_result")["success"] is True
 
 
@@ -701,7 +707,7 @@ async def test_a_person_can_change_whom_the_model_calls(engine, ollama):
     start = only(events, "agent_start")
     assert (start["agent_name"], start["instruction"]) == ("writer", "Write a song.")
     decided = only(events, "tool_call_confirmation_decided")
-    assert (decided["edited"], decided["arguments"]) == (True, changed)
+    assert (decided["edited"], decided["arguments"]) == (True, {**changed, "session_id": None})
 
 
 async def test_changed_arguments_of_an_agents_call_are_checked(tmp_path, ollama):
@@ -768,7 +774,7 @@ async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(
     says(ollama, "Well.", "End.")
     session = await session_with(engine, "coder", policy="confirm_destructive")
     with anyio.fail_after(30):
-        reply: Any = await engine.chat.complete(session, message="Go.")
+        reply: Any = await engine.chat.complete(session, TurnRequest(message="Go."))
     [entry] = reply["tool_calls_executed"]
     results = [e["data"] for e in entry["agent_events"] if e["event"] == "agent_tool_result"]
     assert {told["tool_name"]: told["success"] for told in results} == {
@@ -779,7 +785,7 @@ async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(
     ollama.reply(tool_calls=[ask()])
     says(ollama, "Then not.")
     with anyio.fail_after(30):
-        reply = await engine.chat.complete(session, message="Go.")
+        reply = await engine.chat.complete(session, TurnRequest(message="Go."))
     [entry] = reply["tool_calls_executed"]
     assert (entry["code"], "agent_events" in entry) == ("TOOL_EXECUTION_DENIED", False)
 
@@ -841,7 +847,7 @@ async def test_an_agents_conversation_that_outgrows_the_model_goes_on(tmp_path, 
         ollama.reply(tool_calls=[ask(instruction="Remember me.")])
         says(ollama, "Plan.")
         for number in range(4):
-            ollama.reply([f"Round {number}."], tool_calls=[call("look", size=1000)])
+            ollama.reply([f"Round {number}."], tool_calls=[call("look", size=1000 + number)])
         says(ollama, "Done.", "End.")
         events = await engine.turn(await session_with(engine, "coder"))
         assert only(events, "agent_complete")["success"] is True
@@ -870,8 +876,8 @@ async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(tmp_path, oll
 
 async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(tmp_path, ollama):
     write_agent(tmp_path, "coder", code=LONG)
-    options: dict[str, Any] = {"tool_result_characters": 2000}
-    async with bench(tmp_path, ollama, **options) as engine:
+    async with bench(tmp_path, ollama) as engine:
+        engine.runtime.tool_execution.result_characters = 2000
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         ollama.reply(tool_calls=[call("look", size=1000), call("look", size=1001)])
@@ -945,3 +951,24 @@ def test_a_file_that_cannot_be_used_is_told_once(prompts, files, caplog, spoil, 
     [record] = caplog.records
     assert str(files[0]) in record.getMessage()
     assert reason in record.getMessage()
+
+
+async def test_an_agents_session_is_compacted_for_when_it_goes_on(tmp_path, ollama):
+    write_agent(tmp_path, "coder")
+    ollama.add_model("tiny:1b", context_length=4096)
+    settings: dict[str, Any] = {"compaction": True, "summarization_interval_seconds": 0}
+    async with bench(tmp_path, ollama, **settings) as engine:
+        session = await session_with(engine, "coder", model="tiny:1b")
+        more: dict[str, Any] = {}
+        for number in range(5):
+            works(ollama, "coder", f"Task {number}. {'x' * 3_000}", **more)
+            started = only(await engine.turn(session), "agent_start")
+            more = {"session_id": started["session_id"]}
+            await engine.ended()
+            await until(lambda: not engine.runtime.compaction.pending)
+        agent = await engine.runtime.agent_sessions.get(started["session_id"])
+    assert agent.metadata.history_summary is not None
+    assert "Task 4." in str(agent.stored(len(agent.messages) - 4))
+    asked = [chat["messages"] for chat in ollama.chats if "You are the coder." in str(chat)]
+    assert asked[-1][1]["content"].startswith("[Summary ")
+    assert "Task 0." not in str(asked[-1][2:])

@@ -113,7 +113,7 @@ async def test_a_long_file_is_read_in_parts(folder):
         ("nothing.txt", "there is no file"),
         ("pipe", "there is no file"),
         ("x" * 5000, "cannot be"),
-        ("logo.png", "is not a text file"),
+        ("logo.png", "is not UTF-8 text"),
         ("large.txt", "is larger than"),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentSource
-from mochi_server.chat.tool_calls import CallContext, SessionAgents
+from mochi_server.chat.session_agents import SessionAgents
+from mochi_server.chat.tool_calls.context import CallContext
 from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cut_redis import line_to
 from tests.support.fake_ollama import FakeOllama
+from tests.support.lines import line_to
 from tests.support.redis import running_redis
 from tests.support.turns import bench
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import anyio
 import pytest
@@ -26,6 +27,7 @@ from mochi_server.protocol.messages import (
     ToolMessage,
     UserMessage,
 )
+from mochi_server.protocol.turn_request import TurnRequest
 
 WEATHER = {
     "type": "function",
@@ -63,9 +65,14 @@ async def runtime(tmp_path):
         yield made
 
 
+CONVERSATION = {each.name for each in fields(CompletionRequest)}
+
+
 async def run(runtime: Runtime, *messages: Message, **options: object) -> list[Event]:
     """Run a request to its end; whoever is asked about a call allows it."""
-    request = CompletionRequest(**{"model": "lorem", "messages": messages, **options})
+    of_conversation = {name: options.pop(name) for name in CONVERSATION & options.keys()}
+    turn = TurnRequest(**{"model": "lorem", "think": False, **options})
+    request = CompletionRequest(messages=messages, turn=turn, **of_conversation)
     with anyio.fail_after(30):
         started = await runtime.completions.start(request)
         events = []
@@ -114,7 +121,7 @@ async def test_a_session_gets_only_what_is_new(runtime):
 async def test_calls_of_both_in_one_reply(runtime):
     script = [call("weather", city="Rome"), call("add", a=2, b=3)]
     question = UserMessage(content=scripted(script, [text("Sunny, and 5.")]))
-    options = {"client_tools": [WEATHER], "tools": ["add"], "session_id": NEW_SESSION}
+    options = {"client_tools": [WEATHER], "selected": ["add"], "session_id": NEW_SESSION}
     events = await run(runtime, question, **options)
     assert [event.result for event in events if isinstance(event, ToolResultReady)] == ["5"]
     [wanted] = last(events).client_calls

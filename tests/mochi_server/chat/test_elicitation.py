@@ -10,6 +10,7 @@ import pytest
 from mochi_server.chat.confirmations.inbox import _answer_to
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.types import ToolSettings
 from tests.support.booking import WHERE, BookingTool
 from tests.support.fake_ollama import FakeOllama
@@ -94,7 +95,7 @@ async def test_a_person_may_decline(engine, ollama):
 async def test_nobody_is_asked_in_a_reply_in_one_piece(engine, ollama):
     """Unless the request wants to wait."""
     session = await travelling(engine, ollama)
-    reply = await engine.chat.complete(session, message="Hello")
+    reply = await engine.chat.complete(session, TurnRequest(message="Hello"))
     [call] = reply["tool_calls_executed"]
     assert call["result"] == "cancel: None"
     assert await engine.runtime.inbox.history() == []

@@ -11,11 +11,12 @@ import anyio
 import pytest
 
 from mochi_server.chat.reply import Reply
-from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
+from mochi_server.chat.tool_calls.results import INTERRUPTED, unanswered
 from mochi_server.errors import ConfirmationNotFound, ToolsNotSupported
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
+from tests.support.tool_folders import children
 from tests.support.turns import (
     Bench,
     bench,
@@ -27,12 +28,13 @@ from tests.support.turns import (
     roles,
     text_of,
 )
+from tests.support.waiting import until
 
 INIT = """
-from .functions import add, blink, erase, fail, greet, hang, meet, nap, note, shout, silent
+from .functions import add, blink, erase, fail, greet, hang, kind, meet, nap, note, shout, silent
 
-__all__ = ["add", "blink", "erase", "fail", "greet", "hang", "meet", "nap", "note", "shout"]
-__all__ += ["silent"]
+__all__ = ["add", "blink", "erase", "fail", "greet", "hang", "kind", "meet", "nap", "note"]
+__all__ += ["shout", "silent"]
 __math__ = ["add"]
 __destructive__ = ["erase"]
 __sequential__ = ["note"]
@@ -42,6 +44,7 @@ FUNCTIONS = '''
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -80,6 +83,11 @@ def hang() -> str:
     """Take very long."""
     while True:
         time.sleep(0.01)
+
+
+def kind(value: Any = ()) -> str:
+    """Name the type."""
+    return type(value).__name__
 
 
 def meet(name: str, other: str) -> str:
@@ -350,6 +358,20 @@ async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(engine, ol
     assert await engine.chat.confirmations(session) == []
 
 
+async def test_the_second_call_of_a_reply_has_a_process_when_the_model_is_asked(engine, ollama):
+    ollama.reply(["Hello."])
+    session = await engine.session(**offer())
+    before = children()
+    await engine.turn(session, "Hello")
+    await until(lambda: len(children() - before) == 2)
+    ollama.reply(tool_calls=[call("meet", name="a", other="b"), call("meet", name="b", other="a")])
+    ollama.reply(["Both."])
+    ready = children()
+    events = await engine.turn(session, "Meet.")
+    assert [each["success"] for each in of_kind(events, "tool_result")] == [True, True]
+    assert children() >= ready
+
+
 async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one_is_asked(
     engine, ollama
 ):
@@ -409,8 +431,37 @@ async def test_arguments_that_a_person_takes_away_are_told_as_they_are(engine, o
     await engine.chat.confirm(session, asked, approved=True, arguments={})
     events = await read_all(log)
     decided = of_kind(events, "tool_call_confirmation_decided")[0]
-    assert (decided["arguments"], decided["edited"]) == ({}, True)
+    assert (decided["arguments"], decided["edited"]) == ({"name": "all"}, True)
     assert of_kind(events, "tool_result")[0]["result"] == "Hello all"
+
+
+async def test_changed_arguments_are_shown_and_recorded_as_they_run(engine, ollama):
+    ollama.reply(tool_calls=[call("add", a=1)])
+    ollama.reply(["Good."])
+    session = await engine.session(**offer("always_confirm"))
+    log = await engine.start(session)
+    asked = await question(engine, session)
+    await engine.chat.confirm(session, asked, approved=True, arguments={"a": "7"})
+    events = await read_all(log)
+    ran = {"a": 7, "b": 3}
+    [decided] = of_kind(events, "tool_call_confirmation_decided")
+    assert (decided["arguments"], decided["edited"]) == (ran, True)
+    assert of_kind(events, "tool_result")[0]["result"] == "10"
+    assert '{"a":7,"b":3}' in engine.stored(session)[2]["content"]
+    [record] = await engine.runtime.inbox.history()
+    assert (record.decision.arguments, record.ran) == (ran, ran)
+
+
+async def test_a_function_gets_its_own_default_which_json_cannot_say(engine, ollama):
+    ollama.reply(tool_calls=[call("kind")])
+    ollama.reply(["Good."])
+    session = await engine.session(**offer("always_confirm", "kind"))
+    log = await engine.start(session)
+    await question(engine, session)
+    [listed] = await engine.chat.confirmations(session)
+    assert listed["arguments"] == {"value": []}
+    await engine.chat.confirm(session, listed["confirmation_id"], approved=True)
+    assert of_kind(await read_all(log), "tool_result")[0]["result"] == "tuple"
 
 
 async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(engine, ollama):
@@ -457,7 +508,8 @@ async def test_calls_beyond_the_limit_are_refused_and_say_so(tmp_path, ollama):
     write_tools(tmp_path)
     ollama.reply(tool_calls=[call("add", a=number) for number in range(4)])
     ollama.reply(["Done."])
-    async with bench(tmp_path, ollama, max_calls_per_reply=2) as engine:
+    async with bench(tmp_path, ollama) as engine:
+        engine.runtime.tool_execution.max_calls_per_reply = 2
         session = await engine.session(**offer())
         events = await engine.turn(session)
         results = sorted(of_kind(events, "tool_result"), key=lambda result: result["call_index"])
@@ -498,8 +550,8 @@ async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(engine, olla
 
 async def test_a_long_result_is_cut_and_says_so(tmp_path, ollama):
     write_tools(tmp_path)
-    options = {"tool_result_characters": 100}
-    async with bench(tmp_path, ollama, **options) as engine:
+    async with bench(tmp_path, ollama) as engine:
+        engine.runtime.tool_execution.result_characters = 100
         ollama.reply(tool_calls=[call("shout", text="x" * 500)])
         ollama.reply(["Long."])
         session = await engine.session(**offer())

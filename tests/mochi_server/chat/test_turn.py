@@ -15,6 +15,7 @@ from mochi_server.errors import (
     SessionNotFound,
     ThinkingNotSupported,
 )
+from mochi_server.protocol.turn_request import TurnRequest
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import MODEL, Bench, bench, kinds, masked, plain, roles, text_of
 
@@ -28,6 +29,9 @@ async def test_a_plain_reply_is_told_and_stored_whole(engine, ollama):
         "usage_tokens": 15,
         "reason": "initial_setup",
         "dropped_messages": 0,
+        "summarised_messages": 0,
+        "shortened_results": 0,
+        "tool_tokens": 0,
     }
     assert plain(events) == [
         ("content_delta", {"content": "Pa", "role": "assistant"}),
@@ -139,7 +143,7 @@ async def test_the_same_call_id_in_two_rounds_is_two_calls(engine, ollama):
     for _ in range(2):
         ollama.reply(tool_calls=[{"name": "look", "arguments": {}, "id": "call_0"}])
     ollama.reply(["Nothing."])
-    answer = await engine.chat.complete(await engine.session(), message="Look twice.")
+    answer = await engine.chat.complete(await engine.session(), TurnRequest(message="Look twice."))
     calls: Any = answer["tool_calls_executed"]
     assert len(calls) == 2
     assert all(call["success"] is False and call["arguments"] == {} for call in calls)
@@ -167,7 +171,7 @@ async def test_regenerating_without_any_question_is_refused(engine, ollama, prom
     session = await engine.session(system_prompt=prompt)
     before = engine.path(session).read_bytes()
     with pytest.raises(EmptyHistory):
-        await engine.chat.open_turn(session)
+        await engine.chat.open_turn(session, TurnRequest())
     assert engine.path(session).read_bytes() == before
     assert not ollama.chats
     await engine.turn(session, "Now there is.")
@@ -179,13 +183,13 @@ async def test_what_cannot_run_leaves_the_session_as_it_was(engine, ollama):
     before = {s: engine.path(s).read_bytes() for s in (gone, cannot)}
     for _ in range(2):  # a claim that is kept would show at the second time
         with pytest.raises(ModelNotFound):
-            await engine.chat.open_turn(gone, message="Hello")
+            await engine.chat.open_turn(gone, TurnRequest(message="Hello"))
         with pytest.raises(ThinkingNotSupported):
-            await engine.chat.open_turn(cannot, message="Hello", think=True)
+            await engine.chat.open_turn(cannot, TurnRequest(message="Hello", think=True))
     with pytest.raises(SessionNotFound):
-        await engine.chat.open_turn("0123456789", message="Hello")
+        await engine.chat.open_turn("0123456789", TurnRequest(message="Hello"))
     with pytest.raises(SessionNotFound):
-        await engine.chat.open_turn("../escape", message="Hello")
+        await engine.chat.open_turn("../escape", TurnRequest(message="Hello"))
     assert before == {s: engine.path(s).read_bytes() for s in (gone, cannot)}
     assert not ollama.chats
     assert kinds(await engine.turn(cannot, "Plainly, then."))[-1] == "done"
@@ -197,7 +201,7 @@ async def test_without_ollama_the_session_stays_as_it_was(tmp_path):
         session = await engine.session()
         before = engine.path(session).read_bytes()
     with pytest.raises(OllamaUnreachable):
-        await engine.chat.open_turn(session, message="Hello")
+        await engine.chat.open_turn(session, TurnRequest(message="Hello"))
     assert engine.path(session).read_bytes() == before
     await engine.runtime.aclose()
 
@@ -264,7 +268,7 @@ async def test_streaming_and_the_reply_in_one_piece_store_the_same(engine, ollam
     ollama._scripts["/api/chat"].clear()
     ollama.play(fixture)
     ollama.reply(["The end."])
-    answer = await engine.chat.complete(whole, message="Go.", think=True)
+    answer = await engine.chat.complete(whole, TurnRequest(message="Go.", think=True))
     ollama._scripts["/api/chat"].clear()
     assert len(ollama.chats) == 2 * used
     assert _without_ids(engine.stored(streamed)) == _without_ids(engine.stored(whole))
@@ -282,7 +286,7 @@ async def test_an_error_of_the_reply_in_one_piece_is_raised_and_the_partial_kept
     ollama.reply(["Half"], error="out of memory")
     session = await engine.session()
     with pytest.raises(ProviderError, match="out of memory"):
-        await engine.chat.complete(session, message="Go.")
+        await engine.chat.complete(session, TurnRequest(message="Go."))
     assert engine.stored(session)[-1]["interrupted"] is True
 
 
@@ -325,13 +329,13 @@ async def test_a_reply_is_kept_as_far_as_the_limit_lets_it_come(tmp_path, ollama
     """A gigabyte of it would be a session that nobody can open any more."""
     many = [WORD] * 20_000
     ollama.reply([] if thinking else many, thinking=many if thinking else [])
-    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+    async with bench(tmp_path, ollama, max_body_mb=1) as engine:
         session = await engine.session()
         events = await engine.turn(session, think=thinking)
         assert kinds(events)[-2:] == ["error", "done"]
         error = events[-2].payload()
         assert error["code"] == "PROVIDER_ERROR"
-        assert "longer than 1 MB (MOCHI_MAX_REPLY_MB)" in str(error["message"])
+        assert "longer than 1 MB (MOCHI_MAX_BODY_MB)" in str(error["message"])
         kept = engine.stored(session)[-1]
         text = kept["thinking" if thinking else "content"]
         assert kept["interrupted"] is True
@@ -345,7 +349,7 @@ async def test_a_reply_is_kept_as_far_as_the_limit_lets_it_come(tmp_path, ollama
 async def test_calls_count_as_well(tmp_path, ollama):
     calls = [{"name": "write", "arguments": {"text": f"{n}{WORD}"}} for n in range(1500)]
     ollama.reply(tool_calls=calls)
-    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+    async with bench(tmp_path, ollama, max_body_mb=1) as engine:
         session = await engine.session()
         events = await engine.turn(session)
         assert kinds(events)[-2:] == ["error", "done"]
@@ -358,7 +362,7 @@ async def test_calls_count_as_well(tmp_path, ollama):
 async def test_a_letter_counts_as_much_as_it_takes_in_the_file(tmp_path, ollama, letter):
     """Ten million control characters are a file of sixty megabytes."""
     ollama.reply([letter * 1000] * 2000)
-    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+    async with bench(tmp_path, ollama, max_body_mb=1) as engine:
         session = await engine.session()
         assert kinds(await engine.turn(session))[-2:] == ["error", "done"]
         assert 1_000_000 < engine.path(session).stat().st_size < 1_200_000

@@ -84,7 +84,7 @@ def test_sessions_in_a_database_need_its_address_which_no_error_shows(monkeypatc
 
 
 @pytest.mark.parametrize(
-    "name", ["MOCHI_MAX_BODY_MB", "MOCHI_MAX_IMPORT_MB", "MOCHI_TOOL_MEMORY_MB"]
+    "name", ["MOCHI_MAX_BODY_MB", "MOCHI_MAX_OWNER_MB", "MOCHI_TOOL_MEMORY_MB"]
 )
 def test_a_size_without_end_is_one_line(monkeypatch, capsys, name):
     monkeypatch.setenv(name, "inf")
@@ -123,13 +123,19 @@ def test_a_secret_file_may_be_named_in_the_settings_file(tmp_path):
 
 
 def test_a_misspelt_name_in_the_settings_file_is_told_with_what_was_meant(tmp_path, capsys):
-    lines = ["MOCHI_API_TOKN=secret", "mochi_prot=1", "MOCHI_XYZZY=1", "MOCHI_HOST=::1", "OTHER=1"]
+    lines = [
+        "MOCHI_API_TOKN=secret",
+        "mochi_prot=1",
+        "MOCHI_MAX_REQUESTS=1",
+        "MOCHI_HOST=::1",
+        "OTHER=1",
+    ]
     (tmp_path / ".env").write_text("\n".join(lines))
     assert main(["init", str(tmp_path / "data")]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "mochi-server: warning: MOCHI_API_TOKN is not a setting (did you mean MOCHI_API_TOKEN?)",
+        "mochi-server: warning: MOCHI_MAX_REQUESTS is not a setting (see --help)",
         "mochi-server: warning: MOCHI_PROT is not a setting (did you mean MOCHI_PORT?)",
-        "mochi-server: warning: MOCHI_XYZZY is not a setting (see --help)",
     ]
 
 
@@ -154,7 +160,7 @@ def test_a_settings_file_that_is_no_text_is_one_line(tmp_path, capsys):
     (tmp_path / ".env").write_bytes(b"MOCHI_LOG_LEVEL=\xff\xfeinfo\n")
     assert main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(".env is not UTF-8 text.")
+    assert line.endswith("save it as UTF-8.")
 
 
 def test_a_settings_file_that_cannot_be_read_is_one_line(tmp_path, capsys):

@@ -44,6 +44,13 @@ async def test_an_entry_says_who_has_done_what(log):
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
+async def test_what_a_proxy_says_is_an_address_fills_no_log(log):
+    with serving(Caller(name="nobody", address="a" * 5_000)):
+        await log.record("refuse token", "refused")
+    (entry,) = (await log.page(10)).entries
+    assert entry["address"] == "a" * 200
+
+
 async def test_pages_go_back_through_all_files(log, monkeypatch):
     monkeypatch.setattr(audit, "MAX_BYTES", 1_000)
     for number in range(30):

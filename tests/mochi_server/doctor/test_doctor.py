@@ -522,13 +522,15 @@ async def test_presets_and_what_they_name_are_checked(tmp_path, ollama):
     (folder / "bad.md").write_text("---\nmodell: qwen3:14b\n---\n")
     front = "model: nothing:1b\ntools: [nothing]\nagents: [nobody]"
     (folder / "empty.md").write_text(f"---\n{front}\n---\n")
+    (folder / "thinker.md").write_text("---\nmodel: gemma3:4b\nthink: true\n---\n")
     async with runtime:
         first, *others = await check_presets(runtime)
-    assert first == ok("2 presets for sessions.")
+    assert first == ok("3 presets for sessions.")
     texts = [finding.what for finding in others if finding.level == "warning"]
     assert texts[0] == f"{folder}/bad.md:2: there is no key 'modell'"
     assert [text.partition(": ")[2] for text in texts[1:]] == [
         "There is no tool 'nothing'.",
         "there is no usable agent 'nobody'.",
         "there is no model 'nothing:1b'.",
+        "the model 'gemma3:4b' cannot think.",
     ]

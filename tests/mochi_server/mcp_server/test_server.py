@@ -23,9 +23,10 @@ from mochi_server.tools.base import ToolBegun, ToolContext, ToolFile, ToolOutput
 from tests.support.agents import write_agent
 from tests.support.booking import BookingTool
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import Wire, is_running, tool, until, write_config
+from tests.support.mcp import Wire, is_running, tool, write_config
 from tests.support.mcp_clients import ERAS, LEGACY, MODERN, Person, client_of, text_of
 from tests.support.tools import PlainSource, PlainTool
+from tests.support.waiting import until
 
 MODEL = "qwen3:14b"
 

@@ -82,9 +82,45 @@ async def test_what_a_dead_runner_has_logged_stays_with_the_operator(
     """Its last lines are of any request, of anybody's."""
     caplog.set_level("INFO", "mochi_server.ollama")
     error = await error_of(ollama, 500, text)
-    assert error.message == f"{text.partition(':')[0]}. The log of Ollama says why."
+    assert error.message == (
+        f"{text.partition(':')[0]}: a text did not fit into the context window."
+        " The log of Ollama says more."
+    )
     assert error.details == {"status": 500}
     assert text in caplog.text
+
+
+MEMORY = "out of memory, of which a smaller model or context window needs less"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("CUDA error: out of memory", f"CUDA error: {MEMORY}"),
+        ("cudaMalloc failed: out of memory\nsecret", f"CUDA error: {MEMORY}"),
+        ("ROCm error: out of memory", f"ROCm error: {MEMORY}"),
+        ("ggml_metal_graph: error: Insufficient Memory (00000008)", f"Metal error: {MEMORY}"),
+        ("vk::Device::allocateMemory: ErrorOutOfDeviceMemory", MEMORY),
+        ("secret: unable to allocate CPU buffer", MEMORY),
+        ("signal: killed", MEMORY),
+        ("CUDA error: an illegal memory access was encountered, secret", "CUDA error"),
+        ("CUDA error: no kernel image", "CUDA error: this GPU or its driver is not supported"),
+        ("unexpected EOF of a secret", None),
+    ],
+)
+@pytest.mark.parametrize("is_line", [True, False])
+async def test_a_known_cause_of_a_dead_runner_is_named_in_words_of_ours(
+    ollama: FakeOllama, log: str, cause: str | None, is_line: bool
+) -> None:
+    text = f"an error was encountered while running the model: {log}"
+    if is_line:
+        ollama.reply(["The"], error=text)
+        error = await refusal(ollama)
+    else:
+        error = await error_of(ollama, 500, text)
+    head = text.partition(":")[0]
+    known = f"{head}: {cause}. The log of Ollama says more."
+    assert error.message == (known if cause else f"{head}. The log of Ollama says why.")
 
 
 @pytest.mark.parametrize("in_mid_reply", [True, False])

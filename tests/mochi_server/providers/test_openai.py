@@ -15,6 +15,7 @@ from mochi_server.backends import build_provider, default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
 from mochi_server.runtime import Runtime
@@ -100,7 +101,7 @@ async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path
         with anyio.fail_after(50):
             chunks = [chunk async for chunk in provider.stream(request)]
             town = await provider.structured(replace(request, max_tokens=None), Town)
-        opened = await runtime.chat.open_turn(session.session_id, message="Say hello.")
+        opened = await runtime.chat.open_turn(session.session_id, TurnRequest(message="Say hello."))
         events = await read_all(runtime.chat.start(opened))
         assert sum(isinstance(chunk, ContentDelta) for chunk in chunks) > 1
         assert isinstance(chunks[-1], Finish)

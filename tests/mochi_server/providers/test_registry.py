@@ -12,10 +12,11 @@ import pytest
 from mochi_server import Runtime
 from mochi_server.config import load_settings
 from mochi_server.errors import InternalError, ModelNotFound, ProviderNotConfigured
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers import registry
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, Finish, ModelInfo, ModelRequest, Provider
-from mochi_server.providers.registry import ProviderRegistry
+from mochi_server.providers.registry import ProviderRegistry, nearest_names
 from tests.support import fake_anthropic
 
 
@@ -139,5 +140,26 @@ async def test_a_model_that_is_not_there_is_named_as_it_was_asked_for(tmp_path: 
                     await runtime.providers.show_model(name)
                 assert caught.value.details["model"] == name
                 with pytest.raises(ModelNotFound, match=f"'{name}'") as caught:
-                    await runtime.chat.open_turn(session.session_id, message="Hi", model=name)
+                    await runtime.chat.open_turn(
+                        session.session_id, TurnRequest(message="Hi", model=name)
+                    )
                 assert caught.value.details["model"] == name
+
+
+NAMES = ["qwen3:14b", "qwen3:4b", "openai/gpt-4o", "openai/gpt-5", "local/smollm2:135m"]
+
+
+@pytest.mark.parametrize(
+    ("model", "nearest"),
+    [
+        ("quen3:14b", ["qwen3:14b", "qwen3:4b"]),
+        ("qwen3:4", ["qwen3:4b", "qwen3:14b"]),
+        ("gpt-4o", ["openai/gpt-4o", "openai/gpt-5"]),
+        ("GPT-4o-mini", ["openai/gpt-4o"]),
+        ("smolm2", ["local/smollm2:135m"]),
+        ("unknown", []),
+        ("", []),
+    ],
+)
+def test_models_of_like_names_are_named(model, nearest):
+    assert nearest_names(model, NAMES) == nearest

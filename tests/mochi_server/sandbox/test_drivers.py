@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from pathlib import Path
+import time
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mochi_server.sandbox import choose_sandbox, make_sandbox
+from mochi_server.sandbox import (
+    SandboxFolder,
+    SandboxLimits,
+    SandboxSpec,
+    choose_sandbox,
+    launcher,
+    make_sandbox,
+)
 from mochi_server.sandbox.bubblewrap import BubblewrapSandbox
+from mochi_server.sandbox.launcher import DiskWatch, OverLimit, files_in_memory
+from mochi_server.sandbox.mounts import open_place
 from mochi_server.sandbox.seccomp import seccomp_filter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -59,3 +72,52 @@ def test_each_kind_of_machine_has_its_own_filter() -> None:
     assert len(filters) == 2
     assert all(len(each) % 8 == 0 for each in filters)
     assert seccomp_filter("riscv64") == b""
+
+
+# What a sandbox is made of
+
+
+def test_a_folder_has_the_same_path_inside_unless_another_is_named() -> None:
+    assert SandboxFolder(path=Path("/srv/data")).target == PurePosixPath("/srv/data")
+    moved = SandboxFolder(path=Path("/srv/data"), inside=PurePosixPath("/data"))
+    assert moved.target == PurePosixPath("/data")
+
+
+def test_a_workspace_has_one_writable_folder_and_no_network() -> None:
+    spec = SandboxSpec.of_workspace(Path("/srv/one"), limits=SandboxLimits(seconds=30))
+    [folder] = spec.folders
+    assert folder.writable
+    assert (folder.path, folder.target) == (Path("/srv/one"), PurePosixPath("/workspace"))
+    assert spec.workdir == PurePosixPath("/workspace")
+    assert not spec.network
+    assert spec.limits.seconds == 30
+
+
+# What the launcher counts
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/", "/not/there"])
+def test_files_of_the_machine_are_none_of_a_sandbox_that_is_being_made(folder: str) -> None:
+    assert files_in_memory(os.getpid(), folder) == 0
+
+
+def test_a_machine_that_stood_still_during_a_look_delays_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, usage = 1000.0, launcher.usage
+    limits: Any = {"disk_bytes": 1000, "files": 100}
+    clock = SimpleNamespace(monotonic=lambda: now, thread_time=time.thread_time)
+    monkeypatch.setattr(launcher, "time", clock)
+    watch = DiskWatch(os.getpid(), [open_place(str(tmp_path))], [], limits)
+
+    def usage_late(*arguments: Any) -> tuple[int, int]:
+        nonlocal now
+        now += 10
+        return usage(*arguments)
+
+    monkeypatch.setattr(launcher, "usage", usage_late)
+    watch.look([])
+    (tmp_path / "large").write_bytes(bytes(100_000))
+    now += 1
+    with pytest.raises(OverLimit):
+        watch.look([])

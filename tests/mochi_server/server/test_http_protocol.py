@@ -21,13 +21,22 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mochi_server.server.http_protocol import LimitedProtocol, limited_address
+from tests.support.waiting import until
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n%b\r\nhi"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the length of the body, after `?wait` seconds; at `/early` before the body."""
+    """Answer with the length of the body, after `?wait` seconds; at `/early` before the body.
+
+    At `/stream` the answer has two parts and no length.
+    """
+    if scope["path"] == "/stream":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part, more in ((b"one ", True), (b"", True), (b"two", True), (b"", False)):
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+        return
     length, more = 0, scope["path"] != "/early"
     while more:
         message = await receive()
@@ -130,6 +139,25 @@ async def test_what_is_no_body_in_a_chunked_body_is_limited(behind: bytes) -> No
             assert await client.reader.read() == b""
 
 
+@pytest.mark.parametrize(
+    ("path", "version", "kept", "body"),
+    [
+        ("/stream", "1.0", b"", b"one two"),
+        ("/stream", "1.0", b"Connection: keep-alive\r\n", b"one two"),
+        ("/stream", "1.1", b"Connection: close\r\n", b"4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n"),
+        ("/", "1.0", b"", b"0"),
+    ],
+)
+async def test_a_client_of_http_1_0_gets_no_chunks(
+    path: str, version: str, kept: bytes, body: bytes
+) -> None:
+    async with serving() as port, connected(port) as client:
+        await client.send(f"GET {path} HTTP/{version}\r\nHost: x\r\n".encode() + kept + b"\r\n")
+        head, _, received = (await client.reader.read()).partition(b"\r\n\r\n")
+    assert received == body
+    assert (b"transfer-encoding" in head) == (version == "1.1")
+
+
 async def test_a_chunked_body_has_trailers_and_any_length() -> None:
     async with serving() as port, connected(port) as client:
         for _ in range(2):
@@ -227,12 +255,13 @@ async def test_an_address_has_so_many_connections_and_no_more(
         await first.send(REQUEST % b"")
         assert await first.answer() == (200, b"2")
         first.writer.transport.abort()
-        status = 503
-        while status == 503:
+
+        async def status() -> int:
             async with connected(port) as third:
                 await third.send(REQUEST % b"")
-                status, _ = await third.answer()
-        assert status == 200
+                return (await third.answer())[0]
+
+        assert await until(status, lambda status: status != 503) == 200
     assert "127.0.0.1 has 2 connections; more are refused" in caplog.text
     assert not LimitedProtocol.connected
 

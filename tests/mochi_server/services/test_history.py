@@ -9,42 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mochi_server.services.history import FittedHistory, estimate, fit
-
-TEXT = st.integers(0, 400).map(lambda size: "x" * size)
-
-
-def _step(content: str, calls: int, results: list[str]) -> list[dict[str, Any]]:
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    if not calls:
-        return [message]
-    message["tool_calls"] = [
-        {"function": {"name": "look", "arguments": {"n": n}}, "id": f"call_{n}"}
-        for n in range(calls)
-    ]
-    answers = [
-        {"role": "tool", "content": results[n % len(results)], "tool_call_id": f"call_{n}"}
-        for n in range(calls)
-    ]
-    return [message, *answers]
-
-
-STEP = st.builds(_step, TEXT, st.integers(0, 3), st.lists(TEXT, min_size=1, max_size=3))
-TURN = st.builds(
-    lambda question, steps: [
-        {"role": "user", "content": question},
-        *(message for step in steps for message in step),
-    ],
-    TEXT,
-    st.lists(STEP, max_size=4),
-)
-CONVERSATION = st.builds(
-    lambda greeting, turns: [*greeting, *(message for turn in turns for message in turn)],
-    st.one_of(st.just([]), STEP),
-    st.lists(TURN, min_size=1, max_size=6),
-).map(lambda messages: [{**message, "n": n} for n, message in enumerate(messages)])
-SYSTEM = st.one_of(st.none(), TEXT.map(lambda text: {"role": "system", "content": text}))
-BUDGET = st.one_of(st.none(), st.integers(1, 1500))
-MOST = st.one_of(st.none(), st.integers(1, 12))
+from tests.support.histories import BUDGET, CONVERSATION, MOST, SYSTEM, calls_are_whole
 
 
 def fitted(
@@ -76,7 +41,7 @@ def test_what_is_sent_is_a_sound_part_of_the_conversation(
     assert found.dropped == len(messages) - len(sent)
     last = max(n for n, message in enumerate(messages) if message["role"] == "user")
     assert last in numbers
-    _calls_are_whole(sent)
+    calls_are_whole(sent)
     before = [n for n in numbers if n < last]
     assert before == list(range(before[0], last)) if before else True
     if before and before[0] > 0:
@@ -85,15 +50,6 @@ def test_what_is_sent_is_a_sound_part_of_the_conversation(
     over = (budget is not None and found.tokens > budget) or (most is not None and len(sent) > most)
     if over:
         assert sent == _least(messages, last)
-
-
-def _calls_are_whole(sent: list[dict[str, Any]]) -> None:
-    rest = list(sent)
-    while rest:
-        message = rest.pop(0)
-        assert message["role"] != "tool"
-        for call in message.get("tool_calls", []):
-            assert rest.pop(0)["tool_call_id"] == call["id"]
 
 
 def _least(messages: list[dict[str, Any]], last: int) -> list[dict[str, Any]]:

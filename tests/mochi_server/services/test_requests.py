@@ -13,6 +13,7 @@ from mochi_server import Runtime
 from mochi_server.config import load_settings
 from mochi_server.errors import ContextOverflow, ThinkingNotSupported
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMessage
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import (
     Capabilities,
     Chunk,
@@ -335,7 +336,7 @@ async def test_a_message_that_no_model_window_holds_is_refused_before_anything_i
     ollama.add_model("tiny:1b", context_length=2048)
     session = await engine.session("tiny:1b")
     with pytest.raises(ContextOverflow):
-        await engine.chat.open_turn(session, message="word " * 20_000)
+        await engine.chat.open_turn(session, TurnRequest(message="word " * 20_000))
     assert engine.stored(session) == []
     assert not ollama.chats
 
@@ -445,6 +446,6 @@ async def test_thinking_is_refused_where_the_provider_never_thinks(tmp_path: Pat
     async with aclosing(Runtime(settings, providers={"plain": PlainProvider("plain")})) as runtime:
         session_id = (await runtime.sessions.create("plain/any")).session_id
         with pytest.raises(ThinkingNotSupported):
-            await runtime.chat.open_turn(session_id, message="Hello", think=True)
-        turn = await runtime.chat.open_turn(session_id, message="Hello")
+            await runtime.chat.open_turn(session_id, TurnRequest(message="Hello", think=True))
+        turn = await runtime.chat.open_turn(session_id, TurnRequest(message="Hello"))
         assert (await read_all(runtime.chat.start(turn)))[-1].type == "done"

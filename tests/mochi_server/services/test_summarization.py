@@ -10,7 +10,7 @@ import time
 import anyio
 import pytest
 
-from mochi_server.errors import EmptyHistory
+from mochi_server.errors import EmptyHistory, MochiError
 from mochi_server.protocol.messages import AssistantMessage, ToolCall, UserMessage
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import Reply
@@ -26,9 +26,9 @@ from tests.support.summaries import (
     summarised,
     summarising,
     summary_of,
-    until,
 )
 from tests.support.turns import MODEL, bench
+from tests.support.waiting import until
 
 # When
 
@@ -80,7 +80,7 @@ async def test_nothing_is_written_where_it_is_switched_off(tmp_path, ollama):
         session_id = await said(engine, HELLO)
         assert engine.runtime.summaries.pending == 0
         assert summary_of(engine, session_id) is None
-    assert {path.name for path in (tmp_path / ".mochi").iterdir()} == {"runs"}
+    assert {path.name.partition(".")[0] for path in (tmp_path / ".mochi").iterdir()} == {"runs"}
 
 
 @pytest.mark.parametrize("reason", ["failed", "interrupted", "calls"])
@@ -263,6 +263,55 @@ async def test_a_conversation_that_fits_nowhere_is_read_in_parts_each_stored(tmp
         assert summary_of(engine, session_id)["through_message_id"] == last
 
 
+async def test_a_summary_stays_until_one_that_begins_anew_is_complete(tmp_path, ollama):
+    async with bench(tmp_path, ollama, max_history_tokens=600) as engine:
+        session_id = await engine.session()
+        async with engine.sessions.edit(session_id) as session:
+            for number in range(6):
+                session.append(*exchange(f"question {number} " * 40, f"answer {number} " * 40))
+        for number in range(20):
+            reply(ollama, summary=f"Part {number}.")
+        await engine.runtime.summaries.summarize(session_id)
+        before = engine.document(session_id)["metadata"]
+        ollama.forget()
+        reply(ollama, summary="Anew 0.")
+        ollama.reply(error="out of memory", match="Summarise")
+        with pytest.raises(MochiError):
+            await engine.runtime.summaries.summarize(session_id)
+        after = engine.document(session_id)["metadata"]
+        assert after.pop("summary_draft")["summary"] == "Anew 0."
+        assert after == before
+        ollama.forget()
+        asked = len(summaries(ollama))
+        for number in range(1, 20):
+            reply(ollama, summary=f"Anew {number}.")
+        await engine.turn(session_id, "And then?")
+        await engine.runtime.summaries.bring_up_to_date(session_id)
+        assert "Summary so far:\n\nAnew 0.\n" in summaries(ollama)[asked]["messages"][-1]["content"]
+        written = engine.document(session_id)["metadata"]
+        assert written["summary"]["summary"].startswith("Anew ")
+        assert "summary_draft" not in written
+
+
+async def test_a_title_is_made_once_and_a_persons_own_wins(quiet, ollama):
+    session_id = await said(quiet, HELLO)
+    for text in ("They said hello. It was nice.", "They went on.", "They met again."):
+        reply(ollama, summary=text)
+        await quiet.runtime.summaries.summarize(session_id)
+        await quiet.turn(session_id, "And then?")
+        assert summary_of(quiet, session_id)["summary"] == text
+        assert (await quiet.sessions.get(session_id)).metadata.title == "They said hello"
+    async with quiet.sessions.edit(session_id) as session:
+        session.metadata.label(title="Mine")
+    reply(ollama, summary="They said more.")
+    await quiet.runtime.summaries.summarize(session_id)
+    [listed] = (await quiet.sessions.list()).entries
+    assert listed["title"] == "Mine"
+    async with quiet.sessions.edit(session_id) as session:
+        session.metadata.label(title=None)
+    assert (await quiet.sessions.get(session_id)).metadata.title == "They said hello"
+
+
 async def test_an_edited_message_is_summarised_from_the_beginning(engine, ollama):
     session_id = await said(engine, HELLO, tool_settings=ToolSettings(tools=["x"]))
     await idle(engine)
@@ -329,10 +378,12 @@ async def test_more_than_was_asked_for_is_cut_and_no_failure(quiet, ollama):
     assert found.topics == ["Asyncio", *map(str, range(7))]
 
 
-async def test_a_summary_that_is_whole_is_taken_from_a_reply_that_was_cut(quiet, ollama):
+@pytest.mark.parametrize("end", ["}", '"}'], ids=["whole text", "open text"])
+async def test_a_summary_that_is_whole_is_taken_from_a_reply_that_was_cut(quiet, ollama, end):
     """As Ollama does after 30 times white space."""
     session_id = await said(quiet, HELLO)
-    content = json.dumps(WRITTEN).removesuffix("}") + "\n " * 15
+    topics_first = {"topics": WRITTEN["topics"], "summary": WRITTEN["summary"]}
+    content = json.dumps(topics_first).removesuffix(end) + "\n " * 15
     message = {"role": "assistant", "content": content}
     reply = {"model": MODEL, "created_at": "2026-11-21T20:31:05Z", "message": message}
     cut = json.dumps(reply | {"done": False}).encode()

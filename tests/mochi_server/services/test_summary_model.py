@@ -19,9 +19,9 @@ from tests.support.summaries import (
     said,
     summaries,
     summary_of,
-    until,
 )
 from tests.support.turns import MODEL
+from tests.support.waiting import until
 
 OTHER = "gemma3:4b"
 

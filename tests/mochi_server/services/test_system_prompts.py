@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
+from mochi_server.errors import (
+    InvalidRequest,
+    PromptExists,
+    PromptInvalid,
+    PromptNotFound,
+    StorageError,
+)
 from mochi_server.services.system_prompts import (
     FILENAME,
     MAX_FILE,
+    PromptListing,
     SystemPromptService,
     summarize,
 )
@@ -27,7 +34,7 @@ def prompts(tmp_path):
 
 
 async def test_a_folder_that_does_not_exist_has_no_prompts(prompts):
-    assert await prompts.list() == []
+    assert await prompts.list() == PromptListing()
     with pytest.raises(PromptNotFound):
         await prompts.read("a.md")
     assert not prompts.folder.exists()
@@ -54,12 +61,6 @@ async def test_of_those_who_create_the_same_prompt_one_wins_and_the_others_leave
     assert [path.name for path in prompts.folder.iterdir()] == ["a.md"]
 
 
-async def test_a_prompt_that_is_no_utf8_is_shown_as_far_as_it_can_be(prompts):
-    prompts.folder.mkdir()
-    (prompts.folder / "a.txt").write_bytes(b"gr\xfc\xdfe")
-    assert await prompts.read("a.txt") == "gr��e"
-
-
 async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
     (tmp_path / "prompts").write_text("no folder")
     prompts = SystemPromptService(tmp_path / "prompts")
@@ -72,7 +73,7 @@ async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
 async def test_updating_a_prompt_that_is_not_there_creates_none(prompts):
     with pytest.raises(PromptNotFound):
         await prompts.update("a.md", "x")
-    assert await prompts.list() == []
+    assert await prompts.list() == PromptListing()
 
 
 async def test_an_empty_update_keeps_the_old_text(prompts):
@@ -114,7 +115,7 @@ def strange(prompts, tmp_path):
 
 async def test_only_plain_files_are_prompts(prompts, strange, tmp_path):
     with anyio.fail_after(30):
-        assert [prompt.filename for prompt in await prompts.list()] == ["good.md"]
+        assert [prompt.filename for prompt in (await prompts.list()).prompts] == ["good.md"]
         for name in strange:
             with pytest.raises(PromptNotFound):
                 await prompts.read(name)
@@ -134,9 +135,9 @@ async def test_of_a_huge_file_only_the_beginning_is_read(prompts):
         file.write(b"Once upon a time ")
         file.truncate(50 * 1024**3)
     with anyio.fail_after(30):
-        (listed,) = await prompts.list()
+        (listed,) = (await prompts.list()).prompts
         assert listed.preview.startswith("Once upon a time")
-        with pytest.raises(StorageError, match="too large"):
+        with pytest.raises(PromptInvalid, match="more than"):
             await prompts.read("huge.md")
 
 
@@ -187,7 +188,7 @@ async def test_a_prompt_that_may_not_be_read_is_named_and_hides_no_other():
         (folder / "secret.md").chmod(0)
         with pytest.raises(StorageError, match=r"'secret.md'.*Permission denied"):
             await prompts.read("secret.md")
-        listed = await prompts.list()
+        listed = (await prompts.list()).prompts
         assert [(prompt.filename, prompt.word_count) for prompt in listed] == [
             ("mine.md", 2),
             ("secret.md", 0),

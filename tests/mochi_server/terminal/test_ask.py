@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from mochi_server.__main__ import main
+from mochi_server.core.aio import in_thread
 from mochi_server.server.initialise import initialise
-from mochi_server.testing import call, error, instructions, running_server, text
+from mochi_server.testing import call, error, instructions, running_server, stall, text
+from tests.support.fake_ollama import FakeOllama
 from tests.support.server import environment, run_and_list_modules
+from tests.support.server import running_server as server_process
 from tests.support.terminal import api
 
 
@@ -23,9 +29,12 @@ def server(tmp_path_factory):
         yield server
 
 
-def mochi(*arguments, cwd, stdin="", **settings):
+SHORT = Path(sys.executable).parent / "mochi"
+
+
+def mochi(*arguments, cwd, stdin="", command=(sys.executable, "-m", "mochi_server"), **settings):
     return subprocess.run(
-        [sys.executable, "-m", "mochi_server", *arguments],
+        [*command, *arguments],
         cwd=cwd,
         env=environment(**settings),
         input=stdin,
@@ -45,6 +54,111 @@ def test_only_the_answer_is_printed_and_its_session_is_deleted(server, tmp_path)
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Fix \x1b[31m it.\n", "")
     assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+def test_the_answer_is_printed_while_it_is_written(server, tmp_path):
+    question = instructions(text(exactly="First words."), stall(60))
+    process = subprocess.Popen(
+        [SHORT, "ask", "--server", server.url, question],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    killer = threading.Timer(30, process.kill)
+    killer.start()
+    try:
+        assert process.stdout.read(12) == b"First words."
+        [session] = api(server.url, "GET", "/sessions")["sessions"]
+        api(server.url, "POST", f"/chat/{session['session_id']}/stop")
+        out, err = process.communicate()
+    finally:
+        killer.cancel()
+        process.kill()
+    assert (process.returncode, out) == (1, b"\n")
+    assert err == b"mochi: RUN_STOPPED: Somebody has stopped the answer.\n"
+    assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+def test_replies_around_a_call_are_paragraphs(server, tmp_path):
+    question = instructions(
+        text(exactly="Let me see.\n"), call("calculate", expression="1"),
+        then=[[text(exactly="It is 1.\n\n")]],
+    )  # fmt: skip
+    ended = mochi("ask", "--tool", "calculate", question, cwd=tmp_path, server_url=server.url)
+    assert (ended.returncode, ended.stdout) == (0, "Let me see.\n\nIt is 1.\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(server, tmp_path):
+    script = f"{SHORT} ask --server {server.url} {shlex.quote(instructions(text(9000)))}"
+    ended = mochi("-c", f"set -o pipefail; {script} | head -c 5", cwd=tmp_path, command=["bash"])
+    assert (ended.returncode, len(ended.stdout), ended.stderr) == (141, 5, "")
+    assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+def test_options_and_files_go_with_the_question_and_the_last_session_goes_on(server, tmp_path):
+    (tmp_path / "notes.txt").write_text("Some notes")
+    common = ("ask", "--server", server.url)
+    first = mochi(
+        *(*common, "--keep", "--json", "-o", "top_k=3", "-o", "keep_alive=10m", "-a", "notes.txt"),
+        *("-a", str(tmp_path / "notes.txt"), "Read it"), cwd=tmp_path,
+    )  # fmt: skip
+    assert first.returncode == 0, first.stderr
+    answer = json.loads(first.stdout)
+    assert {*answer["ignored_options"]} == {"top_k", "keep_alive"}
+    assert mochi(*common, "-c", "Again?", cwd=tmp_path).returncode == 0
+    session = api(server.url, "GET", f"/sessions/{answer['session_id']}")
+    asked = [message for message in session["messages"] if message["role"] == "user"]
+    assert asked[1]["content"] == "Again?"
+    assert {each["name"] for each in asked[0]["attachments"]} == {"notes.txt"}
+    api(server.url, "DELETE", f"/sessions/{answer['session_id']}")
+    for options, code, words in (
+        (["-c", "Again?"], 1, "mochi-server: There is no session to go on with.\n"),
+        (["-o", "temperature", "Hi"], 2, "'temperature' is not NAME=VALUE"),
+        (["-o", "temperature=hot", "Hi"], 1, "mochi-server: VALIDATION_ERROR: "),
+        (["-a", "gone.txt", "Hi"], 2, "ask: gone.txt cannot be read: No such file"),
+        (["-c", "--session", "one", "Hi"], 2, "--last cannot be used with a session."),
+    ):
+        failed = mochi(*common, *options, cwd=tmp_path)
+        assert (failed.returncode, failed.stdout) == (code, ""), options
+        assert words in failed.stderr, options
+
+
+async def test_a_model_that_is_nowhere_is_named_with_the_nearest(tmp_path):
+    async with (
+        FakeOllama() as ollama,
+        server_process(data_dir=tmp_path, ollama=ollama) as other,
+    ):
+        ended = await in_thread(
+            mochi, "ask", "--server", other.url, "--model", "qwen3:14", "Hi", cwd=tmp_path
+        )
+        listed = await other.get("/sessions")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("mochi-server: MODEL_NOT_FOUND: ")
+    assert "'qwen3:14'" in ended.stderr
+    assert "qwen3:14b" in ended.stderr
+    assert listed[1]["sessions"] == []
+
+
+def test_the_models_are_listed(server, tmp_path):
+    ended = mochi("models", "--server", server.url, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    head, first, *_ = ended.stdout.splitlines()
+    assert head.split() == ["MODEL", "PROVIDER", "CONTEXT", "CAN"]
+    assert first.split() == ["lorem", "test", "32,768", "tools,", "thinking,", "vision"]
+    listed = json.loads(mochi("models", "--json", "--server", server.url, cwd=tmp_path).stdout)
+    assert listed == api(server.url, "GET", "/models")
+
+
+def test_messages_begin_with_the_command_that_was_typed(server, tmp_path):
+    for script in ("mochi", "mochi-server"):
+        for options in (["ask", "--server", "nowhere", "Hi"], ["doctr"], ["init"]):
+            said = mochi(*options, cwd=tmp_path, command=[SHORT.parent / script]).stderr
+            assert said.startswith(f"{script}: "), options
+        for command in ("ask", "chat", "models", "sessions"):
+            said = mochi(command, "--help", cwd=tmp_path, command=[SHORT.parent / script]).stdout
+            assert said.startswith(f"usage: {script} {command} "), command
 
 
 def test_a_question_imports_no_complete_http_client_and_nothing_of_the_server(server, tmp_path):
@@ -88,6 +202,18 @@ def test_failures_have_a_line_and_a_code(server, tmp_path):
     pipe = mochi("chat", "--server", server.url, cwd=tmp_path)
     assert (pipe.returncode, pipe.stdout) == (2, "")
     assert "For pipes: mochi-server ask" in pipe.stderr
+
+
+@pytest.mark.parametrize(("sent", "left"), [((), 1), (("-a", "rubbish.bin"), 0)])
+def test_a_session_that_is_kept_has_its_question(server, tmp_path, sent, left):
+    (tmp_path / "rubbish.bin").write_bytes(b"\x00\x01\xff")
+    question = instructions(error(message="out of memory"))
+    options = ("--server", server.url, "--model", "lorem", "--keep", *sent)
+    assert mochi("ask", *options, question, cwd=tmp_path).returncode != 0
+    sessions = api(server.url, "GET", "/sessions")["sessions"]
+    assert len(sessions) == left
+    for each in sessions:
+        api(server.url, "DELETE", f"/sessions/{each['session_id']}")
 
 
 def test_shells_complete_commands_and_their_options(tmp_path, capsys):

@@ -63,7 +63,7 @@ def test_an_answer_is_shown_as_markdown_and_its_blocks_once(server, tmp_path):
         assert lines.count(line) == 1
 
 
-def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
+def test_calls_are_allowed_edited_and_denied(server, tmp_path):
     session = session_with_tool(server)
     with chat(server, tmp_path, session) as terminal:
         terminal.say(calculating("2 + 3", "First."))
@@ -96,18 +96,71 @@ def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
         terminal.enter("not today")
         terminal.see("denied: not today")
         terminal.see("Third.\n")
-
-        terminal.say(calculating("3 + 4", "Fourth."))
-        terminal.see("Run it?", 5)
-        terminal.enter("s")
-        terminal.see("Fourth.\n")
-        terminal.say(calculating("4 + 5", "Fifth."))
-        terminal.see("Fifth.\n")
-        assert terminal.text.count("Run it?") == 5
-        assert "\n  9\n" in terminal.text
     messages = api(server.url, "GET", f"/sessions/{session}/messages")["messages"]
     results = [message["content"] for message in messages if message["role"] == "tool"]
     assert "not today" in results[2]
+
+
+def test_an_approval_is_remembered_for_what_the_person_chooses(server, tmp_path):
+    session = session_with_tool(server)
+    with chat(server, tmp_path, session) as terminal:
+        terminal.say(calculating("3 + 4", "First."))
+        terminal.see("Run it?")
+        terminal.enter("s")
+        terminal.see("1: this call again, with exactly the same arguments")
+        terminal.see("2: every call of calculate, whatever its arguments are")
+        terminal.see("Which? [1/2, Enter: none]")
+        terminal.enter("")
+        terminal.see("Run it?", 2)
+        terminal.enter("s")
+        terminal.see("Which?", 2)
+        terminal.enter("3")
+        terminal.see("Which?", 3)
+        terminal.enter("1")
+        terminal.see("First.\n")
+        terminal.say(calculating("3 + 4", "Second."))
+        terminal.see("Second.\n")
+        terminal.say(calculating("4 + 5", "Third."))
+        terminal.see("Run it?", 3)
+        terminal.enter("s")
+        terminal.see("Which?", 4)
+        terminal.enter("2")
+        terminal.see("Third.\n")
+        terminal.say(calculating("5 + 6", "Fourth."))
+        terminal.see("Fourth.\n")
+        assert terminal.text.count("Run it?") == 3
+        assert "\n  11\n" in terminal.text
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_was_typed_before_a_question_is_no_answer_to_it(server, tmp_path, term):
+    session = session_with_tool(server)
+    calls = [call("calculate", expression=each) for each in ("2 + 3", "4 + 5")]
+    with chat(server, tmp_path, session, term=term) as terminal:
+        terminal.say(instructions(*calls, then=[[text(exactly="Done.")]]))
+        terminal.see("(1 of 2)")
+        terminal.see("Run it?")
+        terminal.enter("y\ry\ry")
+        terminal.see("(2 of 2)")
+        terminal.see("Run it?", 2)
+        terminal.enter("n")
+        terminal.see("Reason")
+        terminal.enter("fast")
+        terminal.see("Reason: fast")
+        terminal.see("Done.\n")
+    messages = api(server.url, "GET", f"/sessions/{session}/messages")["messages"]
+    first, second = [message["content"] for message in messages if message["role"] == "tool"]
+    assert first == "5"
+    assert "fast" in second
+
+
+def test_a_line_that_is_typed_during_an_answer_is_the_next(server, tmp_path):
+    with chat(server, tmp_path, "--model", "lorem") as terminal:
+        terminal.say(instructions(text(exactly="Begun. "), stall(2), text(exactly="Done.")))
+        terminal.see("\nBegun.")
+        terminal.enter("/nonsense")
+        shown = terminal.see("There is no command /nonsense")
+    assert shown.index("Done.\n") < shown.index("\n> /nonsense\n")
 
 
 def test_ctrl_c_stops_and_a_second_one_leaves(server, tmp_path):
@@ -154,6 +207,20 @@ def test_what_runs_is_joined_and_decided_from_anywhere(server, tmp_path):
         terminal.see("\nHello again\n")
 
 
+def test_a_history_is_compacted_and_what_the_model_reads_is_shown(server, tmp_path):
+    with chat(server, tmp_path, "--model", "lorem") as terminal:
+        terminal.say("/compact")
+        terminal.see("nothing before its last turn")
+        for word in ("One.", "Two."):
+            terminal.say(instructions(text(exactly=word)))
+            terminal.see(f"\n{word}\n")
+        terminal.say("/compact")
+        terminal.see("The model reads this in the place of the messages")
+        terminal.say(instructions(text(exactly="Three.")))
+        terminal.see("a summary of the 2 oldest messages")
+        terminal.see("\nThree.\n")
+
+
 def test_commands_change_the_session_and_copy_it(server, tmp_path):
     with chat(server, tmp_path, "--model", "lorem") as terminal:
         terminal.say("/system Be brief.")
@@ -163,7 +230,11 @@ def test_commands_change_the_session_and_copy_it(server, tmp_path):
         terminal.say("/tools calculate")
         terminal.see("*  calculate")
         terminal.say("/tools policy never_confirm")
-        terminal.see("policy: never_confirm")
+        terminal.see("policy: never_confirm, mode: native")
+        terminal.say("/tools mode prompted")
+        terminal.see("policy: never_confirm, mode: prompted")
+        terminal.say("/tools mode native")
+        terminal.see("policy: never_confirm, mode: native", 2)
         terminal.say("/agents coder")
         terminal.see("*  coder")
         terminal.say("/model lorem-small")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from mochi_server.tools.functions.registered import RegisteredSource
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.mcp import Wire, mcp_source, tool, write_config
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 CODE = '''
 import asyncio
@@ -122,8 +122,7 @@ async def test_functions_of_the_program_report_their_progress(tmp_path: Path):
     async def coroutine(seen: str) -> str:
         """Work in the loop."""
         report_progress(1, 2, "half")
-        while not (Path(seen) / "1").exists():  # noqa: ASYNC110 - as those in processes
-            await asyncio.sleep(0.005)
+        await until((Path(seen) / "1").exists)
         return "done"
 
     source = RegisteredSource([sync, coroutine], default_timeout=None)

@@ -14,6 +14,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mochi_server.sandbox import SandboxSpec
 from mochi_server.workspace import isolated
 from tests.support.sandboxes import bubblewrap_or_skip
+from tests.support.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("mochi-workspace")
 
@@ -95,15 +96,15 @@ async def test_what_commands_leave_behind_ends_with_the_last_of_them(tmp_path):
                 ended.set()
 
             group.start_soon(run_beside)
-            while not (tmp_path / "waiting").exists():
-                await anyio.lowlevel.checkpoint()
+            await until((tmp_path / "waiting").exists)
             await client.call_tool("execute_command", {"command": leave})
             await client.call_tool("list_files", {})
             (tmp_path / "go").touch()
             await ended.wait()
             assert said == ["Exit code: 0\nOutput:\nundisturbed"]
             for name in ("pid", "pid2"):
-                assert not Path("/proc", (tmp_path / name).read_text().strip()).exists()
+                process = Path("/proc", (tmp_path / name).read_text().strip())
+                await until(lambda process=process: not process.exists())
 
 
 def landlock_version():
@@ -169,9 +170,7 @@ async def test_the_end_of_the_input_ends_the_commands_too(tmp_path):
                 await client.call_tool("execute_command", {"command": command})
 
             group.start_soon(run)
-            while not (tmp_path / "pid").exists():
-                await anyio.lowlevel.checkpoint()
+            await until((tmp_path / "pid").exists)
             group.cancel_scope.cancel()
         pid = (tmp_path / "pid").read_text().strip()
-        while Path(f"/proc/{pid}").exists():
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: not Path(f"/proc/{pid}").exists())

@@ -17,6 +17,7 @@ from mochi_server.workspace import tools as module
 from mochi_server.workspace.globs import matches
 from mochi_server.workspace.tools import WorkspaceTools
 from tests.support.tool_folders import is_gone
+from tests.support.waiting import until
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
@@ -259,8 +260,7 @@ async def test_nothing_goes_on_in_the_background(place, call):
     with anyio.fail_after(30):
         assert await call("execute_command", command=command) == "Exit code: 0\nNo output."
         pid = int((place / "pid").read_text())
-        while not is_gone(pid):
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: is_gone(pid))
 
 
 @pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
@@ -282,12 +282,10 @@ async def test_a_cancelled_command_is_ended(place, call):
                 await call("execute_command", command="echo $$ > new; mv new pid; sleep 1000")
 
             group.start_soon(run)
-            while not (place / "pid").exists():
-                await anyio.lowlevel.checkpoint()
+            await until((place / "pid").exists)
             group.cancel_scope.cancel()
         pid = int((place / "pid").read_text())
-        while not is_gone(pid):
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: is_gone(pid))
 
 
 async def test_commands_at_the_same_time_do_not_wait_for_each_other(place, call):

@@ -19,12 +19,15 @@ from pytest_django import DjangoDbBlocker
 from mochi_server.core.aio import in_thread
 from mochi_server.errors import SessionBusy, StorageError
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.storage.base import SessionChanged
+from mochi_server.sessions.storage.leased import Lease
 from sessions_app.backends import connections
 from sessions_app.backends.database import DatabaseStorage
 from sessions_app.models import SessionChange, StoredSession
 from tests.support.databases import database_alias
 from tests.support.outages import change_during_restart
 from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
+from tests.support.waiting import until
 
 pytestmark = needs_postgresql
 
@@ -66,11 +69,9 @@ async def end_lease(storage: DatabaseStorage, lease: str) -> None:
     await storage._threads.run(lambda: storage._row("one").update(**over))
 
 
-async def until(storage: DatabaseStorage, **condition: object) -> None:
+async def until_row(storage: DatabaseStorage, **condition: object) -> None:
     """Wait until this holds for the row of the session "one"."""
-    with anyio.fail_after(30):
-        while not await storage._threads.run(storage._row("one").filter(**condition).exists):  # noqa: ASYNC110 - of another one
-            await anyio.sleep(0.02)
+    await until(lambda: storage._threads.run(storage._row("one").filter(**condition).exists))
 
 
 async def rows(storage: DatabaseStorage) -> list[StoredSession]:
@@ -124,9 +125,9 @@ async def test_claims_are_renewed_and_given_back(make_storage: MakeStorage):
     storage = make_storage(lease_seconds=3)
     async with storage.claim("one"):
         [row] = await rows(storage)
-        await until(storage, claim_until__gt=row.claim_until)
+        await until_row(storage, claim_until__gt=row.claim_until)
         await end_lease(storage, "claim")  # and nobody has taken it
-        await until(storage, claim_until__gt=Now())
+        await until_row(storage, claim_until__gt=Now())
     assert await rows(storage) == []
 
 
@@ -139,7 +140,7 @@ async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(
         await end_lease(slow, "lock")
         async with quick.lock("one") as other:
             await other.write([b"second"])
-        with pytest.raises(StorageError, match="changed it meanwhile"):
+        with pytest.raises(SessionChanged):
             await held.write([b"slow"])
     assert (await quick.read("one"))[0] == b"second"
 
@@ -158,12 +159,15 @@ async def test_a_deleted_session_leaves_no_row_and_is_busy_until_its_claim_ends(
     assert await rows(storage) == []
 
 
+FREE: dict[Lease, str] = {"claim": "", "lock": ""}
+
+
 async def test_a_write_whose_answer_was_lost_is_done_once(make_storage: MakeStorage):
     """A repetition finds what the first attempt has committed."""
     storage = make_storage()
     seen = await storage.write("one", [b"first"])
     for expected in ("any", seen[0]):
-        attempt = lambda: storage._write_row("one", b"second", 4711, expected, "")  # noqa: B023, E731
+        attempt = lambda: storage._write_row("one", b"second", 4711, expected, FREE)  # noqa: B023, E731
         await storage._threads.run(attempt)
         await storage._threads.run(attempt)
         assert await storage.read("one") == (b"second", (4711,))
@@ -224,9 +228,7 @@ async def test_the_connections_of_a_process_are_bounded_and_closed(
     assert await storage._threads.run(count) <= 1 + 8
     await storage.aclose()
     other = make_storage()
-    with anyio.fail_after(30):
-        while await other._threads.run(count) > 1:  # noqa: ASYNC110 - the server ends them
-            await anyio.sleep(0.02)
+    await until(lambda: other._threads.run(count), lambda answer: answer <= 1)
 
 
 # A database that is away; each of these has a server of its own

@@ -23,7 +23,8 @@ from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.server import Server, running_server
 from tests.support.session_files import check_calls
 from tests.support.sse import ServerEvent
-from tests.support.tool_folders import is_gone, until
+from tests.support.tool_folders import is_gone
+from tests.support.waiting import until
 
 CODE = '''
 import os
@@ -113,10 +114,18 @@ async def told(stream: AsyncIterator[ServerEvent], name: str) -> list[ServerEven
     raise AssertionError(f"no {name} in {[event.event for event in found]}")
 
 
+async def in_journal(folder: Path, text: bytes) -> None:
+    """Until a kill can no longer take this part of a reply."""
+    journal = folder / ".mochi"
+    await until(lambda: any(text in path.read_bytes() for path in journal.glob("runs.sqlite3*")))
+
+
 async def in_planning(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
-    """While it says its plan."""
+    """While it says its plan, of which the journal has the beginning."""
     ollama.reply(["I dig ", "a hole."], gate=asyncio.Event(), pause_after=1)
-    return await told(stream, "agent_planning")
+    found = await told(stream, "agent_planning")
+    await in_journal(folder, b"I dig ")
+    return found
 
 
 async def before_its_first_word(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
@@ -132,8 +141,7 @@ async def while_it_speaks(folder: Path, ollama: FakeOllama, stream: Any) -> list
     ollama.reply(["I dig."])
     ollama.reply(["Now ", "dig."], gate=asyncio.Event(), pause_after=1)
     found = await told(stream, "agent_execution")
-    journal = folder / ".mochi" / "runs"
-    await until(lambda: any(b"Now " in path.read_bytes() for path in journal.glob("*.jsonl")))
+    await in_journal(folder, b"Now ")
     return found
 
 
@@ -167,6 +175,9 @@ MOMENTS: list[tuple[Moment, str, Left]] = [
     (while_its_tool_runs, "never_confirm", WORKING),
     (while_it_is_asked, "confirm_destructive", WORKING),
 ]
+
+PARTIAL: dict[Moment, str] = {in_planning: "I dig ", while_it_speaks: "Now "}
+"""What the killed reply had said."""
 
 
 @pytest.mark.parametrize(
@@ -222,9 +233,10 @@ async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
     assert roles(outer["messages"]) == ["user", "assistant", "tool", "user"]
     assert "interrupted" in outer["messages"][2]["content"]
     kept = ["tool" for _ in open_calls]
-    if moment is while_it_speaks:  # its partial reply, from the journal
+    if text := PARTIAL.get(moment):  # its partial reply, from the journal
         kept = ["assistant"]
-        assert (messages[3]["content"], messages[3]["interrupted"]) == ("Now ", True)
+        partial_reply = messages[len(agent_roles)]
+        assert (partial_reply["content"], partial_reply["interrupted"]) == (text, True)
     assert roles(plan["messages"]) == [*agent_roles, *kept, "user", "user"]
     assert [m["content"] for m in messages if m["role"] == "user"] == ["Dig a hole.", "Go on."]
 

@@ -14,10 +14,11 @@ import pytest
 
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import Wire, is_running, tool, until, write_config
+from tests.support.mcp import Wire, is_running, tool, write_config
 from tests.support.mcp_desk import PICTURE
 from tests.support.server import ROOT, Server, running_server
 from tests.support.sse import ServerEvent
+from tests.support.waiting import until
 
 SECONDS = 60
 DRAW_AND_BOOK = [

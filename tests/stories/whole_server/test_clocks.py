@@ -18,6 +18,7 @@ from tests.support.redis import Redis, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 MODEL = "test/any"
 SECONDS = 60
@@ -193,8 +194,7 @@ async def test_a_question_from_before_a_restart_does_not_stay_for_ever(place: Pl
     place.time.jump(hours=0)
     async with place.jumping_server(tool_confirmation_timeout_seconds=5) as server:
         with anyio.fail_after(SECONDS):
-            while await waiting(server):  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.1)
+            await until(lambda: waiting(server), lambda answer: not answer)
             status = 0
             while "done" not in reader.kinds:
                 status = await reader.go_on(server)

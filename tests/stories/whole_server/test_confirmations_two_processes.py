@@ -1,4 +1,4 @@
-"""Questions of one server process, decided at another: over the folder and over Redis.
+"""Questions of one server process, decided at another: over the folder and over PostgreSQL.
 
 ``MOCHI_QUESTIONS=200`` asks two hundred at once; a test run does with fewer.
 """
@@ -11,7 +11,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ import anyio
 import pytest
 import pytest_asyncio
 
+from tests.support.confirmations import open_state, stored_confirmations
 from tests.support.fake_ollama import FakeOllama, Reply
-from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
 from tests.support.server import Server, connector, running_server
 from tests.support.sse import ServerEvent, events
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 QUESTIONS = int(os.environ.get("MOCHI_QUESTIONS", "60"))
 CLIENTS = 4
@@ -71,15 +73,6 @@ class Counting(FakeOllama):
         return Reply(tool_calls=[call])
 
 
-async def until(still: Callable[[], Awaitable[list[str]]]) -> None:
-    """Wait until nothing of it is there."""
-    with anyio.fail_after(30):
-        while True:
-            if not await still():
-                return
-            await anyio.sleep(0.05)
-
-
 class Turn:
     """One stream, and the question in it."""
 
@@ -109,10 +102,12 @@ class Turn:
 class Pair:
     """Two servers of the same data, and what they share."""
 
-    def __init__(self, folder: Path, servers: list[Server], redis: Redis | None) -> None:
+    def __init__(
+        self, folder: Path, servers: list[Server], database: PostgreSQL | None = None
+    ) -> None:
         self.folder = folder
         self.servers = servers
-        self.redis = redis
+        self.database = database
 
     async def __aenter__(self) -> Pair:
         timeout = aiohttp.ClientTimeout(total=SECONDS)
@@ -140,16 +135,15 @@ class Pair:
 
     async def leftovers(self) -> list[str]:
         """What is stored of confirmations beside the history."""
-        if self.redis is not None:
-            return [key for key in await self.redis.keys() if not key.startswith(KEPT)]
-        return [
-            str(path)
-            for path in (self.folder / ".mochi" / "confirmations").iterdir()
-            if not path.name.startswith("history.")
-        ]
+        if self.database is not None:
+            return await self.database.query(
+                "SELECT id FROM state_rows WHERE kind = 'confirmations'"
+            )
+        with open_state(self.folder) as state:
+            return [name for name, _ in stored_confirmations(state)]
 
     async def nothing_left(self) -> None:
-        await until(self.leftovers)
+        await until(self.leftovers, lambda left: not left)
 
     def counted(self) -> Counter[int]:
         path = self.folder / "counted"
@@ -158,13 +152,13 @@ class Pair:
 
 @asynccontextmanager
 async def running_pair(folder: Path, kind: str) -> AsyncIterator[Pair]:
-    """Two servers that share a folder, or a Redis as well."""
+    """Two servers that share a folder, or a PostgreSQL as well."""
     async with AsyncExitStack() as stack:
         settings: dict[str, Any] = {}
-        redis = None
-        if kind == "redis":
-            redis = await stack.enter_async_context(running_redis(folder))
-            settings["redis_url"] = redis.url
+        database = None
+        if kind == "postgresql":
+            database = await stack.enter_async_context(running_postgresql())
+            settings["database_url"] = database.url
         write_tools(folder / "tools", init=COUNT)
         ollama = await stack.enter_async_context(Counting(one_at_a_time=False))
         servers = [
@@ -173,13 +167,10 @@ async def running_pair(folder: Path, kind: str) -> AsyncIterator[Pair]:
             )
             for _ in range(2)
         ]
-        yield await stack.enter_async_context(Pair(folder, servers, redis))
+        yield await stack.enter_async_context(Pair(folder, servers, database))
 
 
-KEPT = ("mochi:run", "mochi:confirmations:history", "mochi:confirmations:changes")
-"""How the keys begin that Redis keeps: runs, what was decided, and what has changed."""
-
-KINDS = ["folder", pytest.param("redis", marks=needs_redis)]
+KINDS = ["folder", pytest.param("postgresql", marks=needs_postgresql)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=KINDS)
@@ -271,7 +262,7 @@ async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> No
     async with (
         Counting(one_at_a_time=False) as ollama,
         running_server(data_dir=tmp_path, ollama=ollama, workers=2) as server,
-        Pair(tmp_path, [server], None) as pair,
+        Pair(tmp_path, [server]) as pair,
     ):
         turns = [await pair.turn(number, server) for number in range(20)]
         running = [asyncio.ensure_future(turn.run(pair.http)) for turn in turns]
@@ -288,30 +279,26 @@ async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> No
         assert pair.counted() == Counter(range(20))
 
 
-@needs_redis
-async def test_without_redis_the_call_is_denied_and_the_turn_goes_on(tmp_path: Path) -> None:
+@needs_postgresql
+async def test_without_its_database_the_call_is_denied_and_the_turn_goes_on(tmp_path: Path) -> None:
     write_tools(tmp_path / "tools", init=COUNT)
     async with (
-        running_redis(tmp_path) as redis,
+        running_postgresql() as database,
         Counting(one_at_a_time=False) as ollama,
-        running_server(data_dir=tmp_path, ollama=ollama, redis_url=redis.url) as server,
-        Pair(tmp_path, [server], redis) as pair,
+        running_server(data_dir=tmp_path, ollama=ollama, database_url=database.url) as server,
+        Pair(tmp_path, [server], database) as pair,
     ):
         waiting, denied = await pair.turn(1, server), await pair.turn(2, server)
         running = asyncio.ensure_future(waiting.run(pair.http))
         with anyio.fail_after(SECONDS):
             await waiting.asked.wait()
-            await redis.stop()
+            await database.stop()
             status, body = await pair.confirm(server, waiting)
             assert (status, body["error"]["code"]) == (503, "CONFIRMATION_UNAVAILABLE")
             await denied.run(pair.http)
-            await redis.start()
+            await database.start()
 
-            async def refused() -> list[str]:
-                status, body = await pair.confirm(server, waiting)
-                return [] if status == 200 else [body["error"]["code"]]
-
-            await until(refused)
+            await until(lambda: pair.confirm(server, waiting), lambda answer: answer[0] == 200)
             await running
         assert denied.data("tool_result")["code"] == "CONFIRMATION_UNAVAILABLE"
         assert not denied.data("tool_result")["success"]

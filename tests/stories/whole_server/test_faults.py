@@ -16,11 +16,12 @@ from mochi_server.testing import call, instructions, text
 from tests.support import network
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import until
+from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 MODEL = "test/any"
 SECONDS = 60
@@ -58,9 +59,10 @@ async def begin(server: Server, words: int) -> tuple[RunReader, asyncio.Future[N
 
 async def until_free(server: Server, session_id: str) -> None:
     """Wait until a message is accepted."""
-    status = 409
-    while status == 409:
-        status, _ = await server.post(f"/chat/{session_id}", {"message": saying(1)})
+    body = {"message": saying(1)}
+    status, _ = await until(
+        lambda: server.post(f"/chat/{session_id}", body), lambda answer: answer[0] != 409
+    )
     assert status == 200
 
 
@@ -139,14 +141,67 @@ async def test_a_folder_that_becomes_read_only_is_read_and_refuses_messages(
             assert "Traceback" not in server.log
 
 
+def asked(session_id: str) -> list[tuple[str, str, Any]]:
+    """Return requests that need what Redis has, over every wire."""
+    own, chat = f"/api/v1/sessions/{session_id}", f"/api/v1/chat/{session_id}"
+    hello = [{"role": "user", "content": "Hello"}]
+    body = {"model": MODEL, "messages": hello}
+    agui = {
+        "threadId": "t1", "runId": "r1", "tools": [], "context": [], "state": {},
+        "forwardedProps": {"model": MODEL}, "messages": [{**hello[0], "id": "m1"}],
+    }  # fmt: skip
+    part = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
+    vercel = {"id": "c1", "model": MODEL, "trigger": "submit-message", "messages": [part]}
+    return [
+        ("GET", "/api/v1/sessions", None),
+        ("POST", "/api/v1/sessions", {"model": MODEL}),
+        *[("GET", f"{own}{path}", None) for path in ("", "/messages", "/export", "/status")],
+        *[("GET", f"{own}{path}", None) for path in ("/attachments", "/variants", "/summary")],
+        ("PATCH", own, {"title": "New"}),
+        ("DELETE", own, None),
+        *[("POST", f"{own}{path}", None) for path in ("/fork", "/summarize")],
+        ("POST", "/api/v1/sessions/import", {"messages": hello}),
+        *[("POST", f"{chat}{path}", {"message": "Hello"}) for path in ("", "/stream", "/runs")],
+        *[("GET", f"{chat}{path}", None) for path in ("/stream", "/confirmations")],
+        ("POST", "/api/v1/chat", {"message": "Hello", "model": MODEL}),
+        ("POST", "/api/v1/agui", agui),
+        ("POST", "/api/v1/ui/chat", vercel),
+        ("POST", "/v1/chat/completions", body),
+        ("POST", "/v1/messages", {**body, "max_tokens": 100}),
+        ("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}),
+        ("POST", "/ollama/api/chat", body),
+        *[("GET", f"/v1/conversations/conv_{session_id}{path}", None) for path in ("", "/items")],
+        ("POST", "/v1/conversations", {}),
+        ("GET", "/api/v1/health/ready", None),
+    ]
+
+
+@needs_redis
+async def test_an_outage_has_one_status_on_every_route_and_wire(tmp_path: Path) -> None:
+    async with server_over_redis(tmp_path) as (redis, server):
+        session_id = await server.new_session(MODEL)
+        await redis.stop()
+        await server.get(f"/sessions/{session_id}")  # waits for a restart
+        others = {}
+        for method, path, body in asked(session_id):
+            headers = {"X-Mochi-Session": session_id}
+            options = {"json": body, "headers": headers}
+            async with server.http.request(method, server.url + path, **options) as answer:
+                found = (answer.status, answer.headers.get("Retry-After"))
+                if found != (503, "3"):
+                    others[method, path] = (*found, await answer.text())
+        assert others == {}
+        assert "Traceback" not in server.log
+
+
 @needs_redis
 async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(tmp_path: Path) -> None:
     async with server_over_redis(tmp_path, *PERSISTENT) as (redis, server):
         reader, reading = await begin(server, 100)
         await redis.stop()
         other = await server.get(f"/sessions/{reader.session_id}")
-        assert (other[0], other[1]["error"]["code"]) == (507, "STORAGE_ERROR")
-        assert (await server.get("/health/ready"))[0] == 507
+        assert (other[0], other[1]["error"]["code"]) == (503, "STORAGE_UNAVAILABLE")
+        assert (await server.get("/health/ready"))[0] == 503
         await redis.start()
         with anyio.fail_after(SECONDS):
             await reading
@@ -243,11 +298,18 @@ async def test_a_turn_whose_redis_becomes_a_replica_ends_with_an_error(tmp_path:
 
 
 @needs_redis
-async def test_runs_of_a_server_that_stops_while_redis_hangs_are_ended_by_another(
-    tmp_path: Path,
+@needs_postgresql
+@pytest.mark.parametrize("hangs", ["redis", "database"])
+async def test_runs_of_a_server_that_stops_while_what_it_shares_hangs_are_ended_by_another(
+    tmp_path: Path, hangs: str
 ) -> None:
-    async with running_redis(tmp_path) as redis:
-        settings: dict[str, Any] = {"session_storage": "redis", "redis_url": redis.url}
+    async with running_redis(tmp_path) as redis, running_postgresql() as database:
+        settings: dict[str, Any] = {
+            "session_storage": "redis",
+            "redis_url": redis.url,
+            "database_url": database.url,
+        }
+        hanging = {"redis": redis, "database": database}[hangs]
         folders = [tmp_path / "stops", tmp_path / "stays"]
         for folder in folders:
             folder.mkdir()
@@ -260,10 +322,10 @@ async def test_runs_of_a_server_that_stops_while_redis_hangs_are_ended_by_anothe
             reader, reading = await begin(server, 20 * SECONDS)
             with anyio.fail_after(SECONDS):
                 await reader.has_more(20)
-                redis.hang()
+                hanging.hang()
                 assert await server.stop() == 0
                 await reading
-            redis.resume()
+            hanging.resume()
             with anyio.fail_after(SECONDS):
                 assert await reader.go_on(other) == 200
             assert reader.kinds[-2:] == ["error", "done"]
@@ -325,8 +387,7 @@ async def test_a_thousand_clients_that_connect_and_leave_leave_nothing(tmp_path:
                 await asyncio.gather(*(visit(n) for n in range(start, start + 100)))
         with anyio.fail_after(SECONDS):
             await asyncio.gather(*(until_free(server, session) for session in sessions))
-            while len([*files.iterdir()]) > before + 25:  # noqa: ASYNC110 - of another process
-                await anyio.sleep(0.1)
+            await until(lambda: len([*files.iterdir()]) <= before + 25)
         assert "Traceback" not in server.log
 
 
@@ -337,16 +398,16 @@ LACK = network.lack()
 
 async def send_when_free(server: Server, session_id: str, text: str) -> None:
     """Send a message as soon as no turn holds the session, and wait for the answer."""
-    with anyio.fail_after(CUT_SECONDS):
-        while True:
-            status, answer = await server.post(f"/chat/{session_id}", {"message": text})
-            if status == 200:
-                return
-            assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
-            await anyio.sleep(0.2)
+    status, answer = await until(
+        lambda: server.post(f"/chat/{session_id}", {"message": text}),
+        lambda answer: answer[0] != 409 or answer[1]["error"]["code"] != "SESSION_BUSY",
+        seconds=CUT_SECONDS,
+    )
+    assert status == 200, answer
 
 
 @needs_redis
+@needs_postgresql
 @pytest.mark.slow
 @pytest.mark.skipif(LACK is not None, reason=f"no network: {LACK}")
 async def test_a_machine_that_was_cut_off_writes_nothing_over_what_another_has_written(
@@ -358,16 +419,29 @@ async def test_a_machine_that_was_cut_off_writes_nothing_over_what_another_has_w
     }
     with network.network() as net:
         addresses = ("--bind", "127.0.0.1", net.here, "--protected-mode", "no")
-        async with running_redis(tmp_path, *addresses) as redis:
+        async with (
+            running_redis(tmp_path, *addresses) as redis,
+            running_postgresql(listen_addresses="*") as database,
+        ):
             url = f"redis://{net.here}:{redis.port}/0"
+            far_url = database.url.replace("127.0.0.1", net.here)
             folders = [tmp_path / "far", tmp_path / "near"]
             for folder in folders:
                 folder.mkdir()
             async with (
                 running_server(
-                    data_dir=folders[0], command=net.command, redis_url=url, **settings
+                    data_dir=folders[0],
+                    command=net.command,
+                    redis_url=url,
+                    database_url=far_url,
+                    **settings,
                 ) as far,
-                running_server(data_dir=folders[1], redis_url=redis.url, **settings) as near,
+                running_server(
+                    data_dir=folders[1],
+                    redis_url=redis.url,
+                    database_url=database.url,
+                    **settings,
+                ) as near,
             ):
                 session_id = await far.new_session(MODEL)
                 reader = RunReader(session_id)
@@ -381,11 +455,11 @@ async def test_a_machine_that_was_cut_off_writes_nothing_over_what_another_has_w
                 assert taken[1]["interrupted"] is True
                 net.mend()
                 await far.saw("is lost to this process")
-                with anyio.fail_after(CUT_SECONDS):
-                    status: dict[str, Any] = {"turn_running": True}
-                    while status["turn_running"]:
-                        await anyio.sleep(0.2)
-                        _, status = await far.get(f"/sessions/{session_id}/status")
+                await until(
+                    lambda: far.get(f"/sessions/{session_id}/status"),
+                    lambda answer: not answer[1]["turn_running"],
+                    seconds=CUT_SECONDS,
+                )
                 assert await messages(far, session_id) == taken
                 await send_when_free(far, session_id, saying(5))
                 after = await messages(near, session_id)

@@ -21,9 +21,11 @@ import pytest
 
 from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.session_files import check_calls
-from tests.support.tool_folders import is_gone, until
+from tests.support.tool_folders import is_gone
+from tests.support.waiting import until
 
 TURNS = int(os.environ.get("MOCHI_KILL_ROUNDS", "20"))
 AT_ONCE = 5
@@ -76,8 +78,9 @@ async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
                 )
                 for number, session in enumerate(accepted)
             ]
-            if life > LONGEST / 2:  # the model has been asked, however slow the machine is
-                await ollama.requested(len(ollama.chats) + 1)
+            before = sum(map(len, accepted.values()))
+            if life > LONGEST / 2:  # one has begun, however slow the machine is
+                await until(lambda before=before: sum(map(len, accepted.values())) > before)
             await anyio.sleep(life)
             server.process.send_signal(signal.SIGKILL)
             await server.process.wait()
@@ -97,6 +100,43 @@ async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
         assert "Traceback" not in server.log, server.log
     assert any(accepted.values())
     assert finished < TURNS  # else nothing was killed in mid-turn
+
+
+@pytest.mark.parametrize("pieces", [0, 1])
+@pytest.mark.parametrize("edit", [None, "Why else?"])
+async def test_an_answer_outlives_a_server_that_was_writing_another_one(
+    tmp_path: Path, ollama: FakeOllama, pieces: int, edit: str | None
+) -> None:
+    ollama.one_at_a_time = False
+    async with running_server(data_dir=tmp_path, ollama=ollama) as other:
+        session = await other.new_session()
+        ollama.reply(["Because."])
+        await other.post(f"/chat/{session}", {"message": "Why?"})
+        async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+            if edit is not None:
+                await server.http.put(
+                    f"{server.api}/sessions/{session}/messages/0", json={"content": edit}
+                )
+            ollama.reply(["So", " be it."], pause_after=pieces, gate=asyncio.Event())
+            _, started = await server.post(f"/chat/{session}/runs", {})
+            reader = RunReader(session, started["run_id"])
+            reading = asyncio.ensure_future(reader.go_on(other))
+            await reader.has("content_delta" if pieces else "run_start")
+            server.process.send_signal(signal.SIGKILL)
+            await server.process.wait()
+            assert await reading == 200
+        _, found = await other.get(f"/sessions/{session}")
+        said = [message["content"] for message in found["messages"]]
+        is_shown = not pieces and edit is None
+        assert said[:1] == [edit or "Why?"]
+        assert said[1:] == (["Because."] if is_shown else ["So"] * pieces)
+        _, listed = await other.get(f"/sessions/{session}/variants")
+        kept = [each["content"] for one in listed["messages"] for each in one["variants"]]
+        assert is_shown or kept[0] == "Because."
+        ollama.reply(["At last."])
+        _, answer = await other.post(f"/chat/{session}", {})
+        assert answer["message"]["content"] == "At last."
+        assert (await other.get(f"/sessions/{session}/variants"))[1]["messages"] == []
 
 
 async def ask(

@@ -24,6 +24,7 @@ from tests.support.mcp_http import (
     write_mcp_tools,
 )
 from tests.support.server import NOBODY, ROOT, environment, run_command
+from tests.support.waiting import until
 
 INITIALIZE = request(
     "initialize",
@@ -43,12 +44,6 @@ async def status_of(server, body=INITIALIZE, *, method="POST", **headers):
     if not text.startswith("{"):
         return response.status, None
     return response.status, json.loads(text).get("error", {}).get("code")
-
-
-async def exists(path):
-    """Wait until a tool has made a file."""
-    while not path.exists():  # noqa: ASYNC110 - of another process
-        await anyio.sleep(0.02)
 
 
 async def test_the_gate_stands_before_it(server_of, tmp_path, ollama_url):
@@ -167,16 +162,16 @@ async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, ollama
     async with server_of(ollama=ollama_url) as server:
         calling = asyncio.ensure_future(call(server, "hang"))
         with anyio.fail_after(60):
-            await exists(tmp_path / "hangs.txt")
+            await until((tmp_path / "hangs.txt").exists)
             calling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await calling
-            while True:
+
+            async def state() -> str:
                 [run] = (await server.get("/runs"))[1]["runs"]
-                if run["state"] != "running":
-                    break
-                await anyio.sleep(0.02)
-        assert run["state"] == "stopped"
+                return str(run["state"])
+
+            assert await until(state, lambda state: state != "running") == "stopped"
         result = await call(server, "echo", text="still there")
         assert result["content"][0]["text"] == "still there"
 
@@ -190,7 +185,7 @@ async def test_the_server_stops_while_clients_listen(server_of, tmp_path, ollama
         async with server.http.get(url, headers=session) as listening:
             calling = asyncio.ensure_future(call(server, "hang"))
             with anyio.fail_after(60):
-                await exists(tmp_path / "hangs.txt")
+                await until((tmp_path / "hangs.txt").exists)
             began = time.monotonic()
             assert await server.stop(signal.SIGTERM) in {0, -signal.SIGTERM}
             assert time.monotonic() - began < 20
@@ -199,6 +194,7 @@ async def test_the_server_stops_while_clients_listen(server_of, tmp_path, ollama
             assert "shutting down" in result["content"][0]["text"]
             assert listening.status == 200
         assert "Traceback" not in server.log
+        assert "mcp.server" not in server.log  # sessions that come and go are no news
 
 
 def test_nothing_is_loaded_at_the_start():

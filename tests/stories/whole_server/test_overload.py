@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,13 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.sockets import address_of, ready_socket
 from tests.support.sse import ServerEvent, events
+from tests.support.waiting import until
 
+REQUESTS, QUEUED = 100, 10
+"""Bounds of requests, of sockets and of queues where there are so few runs."""
 RUNS = 4
 MODEL = "qwen3:14b"
-AT_ONCE_SECONDS = 5.0
+AT_ONCE_SECONDS = 30.0
 """A hundred refusals together, on a machine that has other things to do."""
 
 
@@ -86,14 +89,11 @@ class Crowd:
     async def accepted(self) -> None:
         """Check that a turn begins and ends as usual, as soon as a slot is free."""
         session_id = await self.server.new_session()
-        with anyio.fail_after(30):
-            while True:
-                self.ollama.reply(["Fine."], match=f"Hello, {session_id}.")
-                body = {"message": f"Hello, {session_id}."}
-                status, answer = await self.server.post(f"/chat/{session_id}", body)
-                if status != 503:
-                    break
-                await anyio.sleep(0.02)
+        body = {"message": f"Hello, {session_id}."}
+        self.ollama.reply(["Fine."], match=body["message"])
+        status, answer = await until(
+            lambda: self.server.post(f"/chat/{session_id}", body), lambda answer: answer[0] != 503
+        )
         assert (status, answer["message"]["content"]) == (200, "Fine.")
 
     def _post(self, session_id: str, caller: str | None) -> Any:
@@ -107,7 +107,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(folder: Path, ollama: FakeOllama, **settings: Any) -> AsyncIterator[Crowd]:
-    settings = {"max_runs": RUNS, "max_caller_share": 1, **settings}
+    settings = {"max_runs": RUNS, "max_caller_share": 1, "trusted_proxies": "127.0.0.1", **settings}
     async with running_server(data_dir=folder, ollama=ollama, **settings) as server:
         yield Crowd(server, ollama)
 
@@ -214,23 +214,24 @@ async def test_runs_in_queues_are_bounded_and_run_when_there_is_room(
     tmp_path: Path, ollama: FakeOllama
 ):
     async with (
-        crowd(tmp_path, ollama, max_runs=1, max_queued_runs=2) as some,
+        crowd(tmp_path, ollama, max_runs=1) as some,
         AsyncExitStack() as stack,
     ):
         talk = await some.talk(stack)
         _, run = await some.server.get(f"/runs/{talk.response.headers['X-Run-Id']}")
         path = f"/chat/{run['session_id']}/runs"
-        for word in ("One", "Two"):
+        words = [f"word {number}." for number in range(QUEUED)]
+        for word in words:
             ollama.reply([word], match=word)
         # The session is in use, and so is the only slot of a run.
         answers = [
             await some.server.post(path, {"message": word, "when_busy": "queue"})
-            for word in ("One", "Two", "Three")
+            for word in [*words, "Too many"]
         ]
-        assert [status for status, _ in answers] == [202, 202, 503]
+        assert [status for status, _ in answers] == [*[202] * QUEUED, 503]
         some.gate.set()
         assert (await talk.rest())[-1] == "done"
-        for _, answer in answers[:2]:
+        for _, answer in answers[:QUEUED]:
             names = [
                 each.event async for each in some.server.events(f"/runs/{answer['run_id']}/events")
             ]
@@ -242,13 +243,13 @@ async def test_requests_beyond_the_bound_are_refused_and_health_is_not(
     tmp_path: Path, ollama: FakeOllama
 ):
     async with (
-        crowd(tmp_path, ollama, max_requests=3) as some,
+        crowd(tmp_path, ollama) as some,
         AsyncExitStack() as stack,
     ):
         url = f"{some.server.api}/confirmations/events"
         readers: list[Any] = []
         with anyio.fail_after(10):
-            while len(readers) < 3:  # when it starts, the server itself asks for its models
+            while len(readers) < REQUESTS:  # when it starts, the server itself asks for its models
                 reader = await stack.enter_async_context(some.server.http.get(url))
                 if reader.status == 200:
                     readers.append(reader)
@@ -259,16 +260,16 @@ async def test_requests_beyond_the_bound_are_refused_and_health_is_not(
         assert (await some.server.get("/health/live"))[0] == 200
 
         readers[0].close()
-        with anyio.fail_after(10):
-            while (await some.server.get("/sessions"))[0] != 200:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.02)
+        await until(lambda: some.server.get("/sessions"), lambda answer: answer[0] == 200)
 
 
 async def test_sockets_beyond_the_bound_are_refused_and_say_when_to_come_back(
     tmp_path: Path, ollama: FakeOllama
 ):
-    async with crowd(tmp_path, ollama, max_sockets=1) as some, AsyncExitStack() as stack:
-        async with ready_socket(some.server, model=MODEL) as client:
+    async with crowd(tmp_path, ollama) as some, AsyncExitStack() as stack:
+        async with ready_socket(some.server, model=MODEL) as client, AsyncExitStack() as others:
+            for _ in range(REQUESTS - 1):
+                await others.enter_async_context(connect(address_of(some.server)))
             with pytest.raises(InvalidStatus) as refused:
                 async with connect(address_of(some.server)):
                     pass
@@ -280,13 +281,14 @@ async def test_sockets_beyond_the_bound_are_refused_and_say_when_to_come_back(
                 await some.talk(stack)
             answer = await client.ask("message", {"message": "Hi"})
             assert (answer["event"], answer["data"]["code"]) == ("error", "SERVER_BUSY")
-        with anyio.fail_after(10):
-            while True:
-                try:
-                    async with connect(address_of(some.server)):
-                        break
-                except InvalidStatus:
-                    await anyio.sleep(0.02)
+
+        async def is_accepted() -> bool:
+            with suppress(InvalidStatus):
+                async with connect(address_of(some.server)):
+                    return True
+            return False
+
+        await until(is_accepted)
         some.gate.set()
 
 

@@ -29,7 +29,7 @@ WORDS = [f"{number} " for number in range(300)]
 PAUSE = 0.01
 """Seconds between two words."""
 LONGEST = 2.0
-"""Seconds of life at most, from the first message on."""
+"""Seconds of life at most, from the first message or, in longer lives, the first word on."""
 SEED = 20261123
 
 
@@ -110,6 +110,8 @@ async def kill_one(folder: Path, ollama: FakeOllama, other: Server, life: float)
             async with anyio.create_task_group() as tasks:
                 for stream in streams:
                     tasks.start_soon(stream.reader.send, server, stream.message)
+                if life > LONGEST / 2:  # somebody speaks, however slow the machine is
+                    await streams[0].reader.said.wait()
                 await anyio.sleep(life * 0.6)
                 for stream in streams:
                     tasks.start_soon(stream.read_along, other)

@@ -13,13 +13,14 @@ import anyio
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import needs_redis, running_redis
+from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
+from tests.support.waiting import until
 
 SECONDS = 60
 
-KINDS = ["folder", pytest.param("redis", marks=needs_redis)]
+KINDS = ["folder", pytest.param("postgresql", marks=needs_postgresql)]
 
 
 class Pair:
@@ -61,8 +62,8 @@ async def running_pair(folder: Path, ollama: FakeOllama, kind: str) -> AsyncIter
     ollama.one_at_a_time = False
     async with AsyncExitStack() as stack:
         settings: dict[str, Any] = {}
-        if kind == "redis":
-            settings["redis_url"] = (await stack.enter_async_context(running_redis(folder))).url
+        if kind == "postgresql":
+            settings["database_url"] = (await stack.enter_async_context(running_postgresql())).url
         one, other = [
             await stack.enter_async_context(
                 running_server(data_dir=folder, ollama=ollama, **settings)
@@ -102,6 +103,24 @@ async def test_another_process_lists_joins_and_stops_them(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_messages_are_answered_in_the_order_in_which_they_were_accepted(
+    tmp_path: Path, ollama: FakeOllama, kind: str
+) -> None:
+    async with running_pair(tmp_path, ollama, kind) as pair:
+        await pair.begin()
+        messages, last = ["First."], None
+        for number, server in enumerate([pair.other, pair.one, pair.one, pair.other, pair.one]):
+            messages.append(f"m{number}")
+            body = {"message": messages[-1], "when_busy": "queue"}
+            status, last = await server.post(f"/chat/{pair.session_id}/runs", body)
+            assert (status, last["state"]) == (202, "queued")
+        assert last is not None
+        pair.gate.set()
+        await RunReader(pair.session_id, last["run_id"]).go_on(pair.other)
+        assert await pair.asked() == messages
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_killed_process_leaves_them_interrupted(
     tmp_path: Path, ollama: FakeOllama, kind: str
 ) -> None:
@@ -109,8 +128,7 @@ async def test_a_killed_process_leaves_them_interrupted(
         first = await pair.begin()
         second = await pair.accepted("Second.")
         along = asyncio.ensure_future(second.go_on(pair.other))
-        while not await pair.queued():  # noqa: ASYNC110 - of another process
-            await anyio.sleep(0.05)
+        await until(pair.queued)
         await pair.one.stop(signal.SIGKILL)
         assert await along == 200
         assert second.kinds == ["run_start", "error", "done"]

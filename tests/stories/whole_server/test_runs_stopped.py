@@ -17,7 +17,7 @@ import pytest
 from tests.support.fake_ollama import FakeOllama
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
-from tests.support.tool_folders import until
+from tests.support.waiting import until
 
 STREAMS = 100
 WORDS = [f"{number} " for number in range(10_000)]

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,17 @@ import aiohttp
 import anyio
 import pytest
 
-from mochi_server.chat.confirmations.confirmation import timestamp
+from mochi_server.chat.confirmations.confirmation import dump
+from mochi_server.core.clock import moment_of, timestamp
 from tests.support.agents import write_skill
 from tests.support.chance import moments
+from tests.support.confirmations import open_state, stored_confirmations
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import needs_redis, running_redis
+from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 TOOLS = '''
 import os
@@ -131,8 +134,7 @@ class House:
     async def asked(self, server: Server, *, ended: int = 0) -> dict[str, Any]:
         """Wait for a question, and until readers know the results of so many calls."""
         with anyio.fail_after(SECONDS):
-            while not (questions := await self.open(server)):  # noqa: ASYNC110 - of others
-                await anyio.sleep(0.05)
+            questions = await until(lambda: self.open(server))
             stream = server.events(f"/runs/{self.run_id}/events")
             while ended:
                 ended -= (await anext(stream)).event in RESULTS
@@ -191,16 +193,25 @@ class House:
             if path.is_file():
                 moment = path.stat().st_mtime - by.total_seconds()
                 os.utime(path, (moment, moment))
-        for path in (self.folder / ".mochi" / "confirmations").glob("conf_*.json"):
-            fields = json.loads(path.read_bytes())
-            for name in ("asked_at", "expires_at", "decided_at"):
-                if fields.get(name) is not None:
-                    fields[name] = timestamp(
-                        datetime.fromisoformat(fields[name][:-1] + "+00:00") - by
-                    )
-            times = path.stat()
-            path.write_text(json.dumps(fields))
-            os.utime(path, (times.st_atime, times.st_mtime))
+        with open_state(self.folder) as state:
+            for name, value in stored_confirmations(state):
+                asked, *decided = map(json.loads, value.splitlines())
+                for fields in (asked, *decided):
+                    for key in ("asked_at", "expires_at", "decided_at"):
+                        if fields.get(key) is not None:
+                            fields[key] = timestamp(moment_of(fields[key]) - by)
+                content = b"\n".join(map(dump, (asked, *decided)))
+                state.execute("UPDATE state_rows SET value = ? WHERE id = ?", (content, name))
+
+    def move_confirmations_to_files(self) -> None:
+        """Keep them as servers did before they had a state."""
+        folder = self.folder / ".mochi"
+        (folder / "confirmations").mkdir(mode=0o700)
+        with open_state(self.folder) as state:
+            for name, value in stored_confirmations(state):
+                (folder / "confirmations" / f"{name}.json").write_bytes(value)
+        for path in folder.glob("state.*"):
+            path.unlink()
 
 
 @pytest.fixture
@@ -254,6 +265,7 @@ async def test_a_question_three_levels_deep_outlives_two_restarts_and_an_hour(
         await house.waits(server, question)
         assert await server.stop() == 0
         assert "Traceback" not in server.log, server.log
+    house.move_confirmations_to_files()
     async with house.server() as server:
         await house.waits(server, question)
         await server.stop(signal.SIGKILL)
@@ -290,15 +302,14 @@ async def test_a_question_three_levels_deep_outlives_two_restarts_and_an_hour(
     assert len(house.ollama.chats) == 9
 
 
-@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=needs_redis)])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=needs_postgresql)])
 async def test_a_question_of_a_conversation_that_is_not_kept_ends_with_its_process(
     house: House, shared: bool
 ) -> None:
     async with AsyncExitStack() as stack:
         settings = {}
         if shared:
-            redis = await stack.enter_async_context(running_redis(house.folder))
-            settings["redis_url"] = redis.url
+            settings["database_url"] = (await stack.enter_async_context(running_postgresql())).url
         await ends_with_its_process(house, settings)
 
 
@@ -316,18 +327,16 @@ async def ends_with_its_process(house: House, settings: dict[str, Any]) -> None:
 
     async with house.server(**settings) as server, anyio.create_task_group() as tasks:
         tasks.start_soon(ask, server)
-        with anyio.fail_after(SECONDS):
-            while not await house.open(server):  # noqa: ASYNC110
-                await anyio.sleep(0.05)
+        await until(lambda: house.open(server))
         await server.stop(signal.SIGKILL)
     async with house.server(**settings) as server:
-        state = ""
-        with anyio.fail_after(SECONDS):
-            while state not in {"interrupted", "failed"}:
-                _, listed = await server.get("/runs")
-                [state] = [run["state"] for run in listed["runs"]]
-                await anyio.sleep(0.05)
-        assert (state, await house.open(server)) == ("interrupted", [])
+
+        async def state() -> str:
+            [run] = (await server.get("/runs"))[1]["runs"]
+            return str(run["state"])
+
+        ended = await until(state, lambda state: state in {"interrupted", "failed"})
+        assert (ended, await house.open(server)) == ("interrupted", [])
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -402,9 +411,7 @@ async def test_of_two_agents_the_one_that_has_ended_does_not_run_again(
     async with house.server() as other:
         async with house.server() as server:
             await house.begin(server, agents=["manager", "clerk"])
-            with anyio.fail_after(SECONDS):
-                while len(asked := await house.open(server)) < 2:  # noqa: ASYNC110 - of others
-                    await anyio.sleep(0.05)
+            asked = await until(lambda: house.open(server), lambda asked: len(asked) >= 2)
             early, late = sorted(asked, key=lambda each: str(each["agent_name"]))
             await house.decide(server, early)
             assert await house.asked(server, ended=2) == late

@@ -162,7 +162,7 @@ async def ask_an_agent(server: Server, data: Path) -> None:
         if event.event != "tool_call_confirmation_required":
             continue
         found = modes(data)
-        assert ".mochi/confirmations" in found
+        assert ".mochi/state.sqlite3" in found
         assert public(found) == {}
         body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
         status, _ = await server.post(f"/chat/{session}/confirm-tool", body)

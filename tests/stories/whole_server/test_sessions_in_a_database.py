@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psycopg
 import pytest
 
@@ -15,6 +14,7 @@ from mochi_server.sessions import SessionManager
 from tests.support.fake_ollama import FakeOllama
 from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
 from tests.support.server import Server, environment, run_command, running_server
+from tests.support.waiting import until
 
 pytestmark = [needs_postgresql, pytest.mark.slow]
 
@@ -32,9 +32,7 @@ def in_database(database: PostgreSQL, **settings: Any) -> dict[str, Any]:
 
 
 async def until_ready(server: Server) -> None:
-    with anyio.fail_after(SECONDS):
-        while (await server.get("/health/ready"))[0] != 200:  # noqa: ASYNC110 - of another one
-            await anyio.sleep(0.1)
+    await until(lambda: server.get("/health/ready"), lambda answer: answer[0] == 200)
 
 
 async def turn_with_fault(
@@ -58,12 +56,10 @@ async def turn_with_fault(
 
 async def until_listed(server: Server, session_id: str) -> None:
     """Wait until the server has noticed the session of another one."""
-    with anyio.fail_after(SECONDS):
-        while True:
-            _, page = await server.get("/sessions")
-            if [each["session_id"] for each in page["sessions"]] == [session_id]:
-                return
-            await anyio.sleep(0.1)
+    await until(
+        lambda: server.get("/sessions"),
+        lambda answer: [each["session_id"] for each in answer[1]["sessions"]] == [session_id],
+    )
 
 
 async def say(server: Server, session_id: str) -> list[str]:
@@ -103,8 +99,8 @@ async def test_a_server_starts_without_its_database_and_has_sessions_when_it_com
     await database.stop()
     async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
         status, answer = await server.post("/sessions", {"model": "qwen3:14b"})
-        assert (status, answer["error"]["code"]) == (507, "STORAGE_ERROR")
-        assert (await server.get("/health/ready"))[0] == 507
+        assert (status, answer["error"]["code"]) == (503, "STORAGE_UNAVAILABLE")
+        assert (await server.get("/health/ready"))[0] == 503
         assert (await server.get("/health/live"))[0] == 200
         await server.saw("The database of the sessions cannot be used: ")
         assert "Traceback" not in server.log
@@ -122,14 +118,15 @@ async def test_a_turn_whose_database_goes_away_ends_with_an_error_and_keeps_what
     async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
         session_id = await server.new_session()
         kinds, errors = await turn_with_fault(server, session_id, gate, database.stop)
-        assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
+        assert (kinds[-1], errors) == ("done", ["STORAGE_UNAVAILABLE"])
         await database.start()
         await until_ready(server)
         _, session = await server.get(f"/sessions/{session_id}")
         assert session["messages"][0]["content"] == "Go"
-        with anyio.fail_after(SECONDS):  # its lease ends by itself
-            while (await server.post(f"/chat/{session_id}", {"message": "Again"}))[0] != 200:  # noqa: ASYNC110
-                await anyio.sleep(0.5)
+        await until(
+            lambda: server.post(f"/chat/{session_id}", {"message": "Again"}),
+            lambda answer: answer[0] == 200,
+        )
 
 
 async def test_a_turn_goes_on_through_a_restart_of_its_database(
@@ -172,7 +169,7 @@ async def test_a_backup_restored_in_mid_turn_gets_no_answer_without_its_question
                 )
 
         kinds, errors = await turn_with_fault(server, session_id, gate, restore)
-        assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
+        assert (kinds[-1], errors) == ("done", ["STORAGE_UNAVAILABLE"])
         _, session = await server.get(f"/sessions/{session_id}")
         assert session["messages"] == []
         assert (await say(server, session_id))[-1] == "done"

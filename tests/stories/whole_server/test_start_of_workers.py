@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.redis import free_port, needs_redis, running_redis
 from tests.support.server import environment, run_command, running_server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("fresh_servers")
 
@@ -93,17 +94,20 @@ async def test_one_process_of_uvicorn_with_sessions_in_memory_serves(tmp_path: P
     assert not (tmp_path / ".mochi").exists()
 
 
+STORE_IN_MEMORY = "mochi_server.chat.confirmations.state.StateConfirmationStore"
+
+
 @pytest.mark.slow
 async def test_own_settings_that_are_for_one_process_are_refused_for_workers(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "own_settings.py").write_text(
         "from mochi_project.settings import *\n"
-        "MOCHI_APPROVALS = {'default': {'BACKEND': 'mochi_server.chat.approvals.LocalApprovals'}}\n"
+        f"MOCHI_CONFIRMATIONS = {{'default': {{'BACKEND': '{STORE_IN_MEMORY}'}}}}\n"
     )
     env = {"port": free_port(), "workers": 2}
     code, said = await ended("-c", OWN_SETTINGS, cwd=tmp_path, **env)
-    assert "MOCHI_APPROVALS['default'] is mochi_server.chat.approvals.LocalApprovals" in said
+    assert f"MOCHI_CONFIRMATIONS['default'] is {STORE_IN_MEMORY}" in said
     assert "Traceback" not in said
     assert code == 1
 
@@ -182,13 +186,11 @@ async def test_health_shows_a_redis_that_has_gone_and_come_back(tmp_path: Path) 
     ):
 
         async def becomes(wanted: bool) -> None:
-            with anyio.fail_after(60):
-                while True:
-                    status, body = await server.get("/health")
-                    assert status == 200
-                    if body["redis_connected"] is wanted:
-                        return
-                    await anyio.sleep(0.2)
+            status, _ = await until(
+                lambda: server.get("/health"),
+                lambda answer: answer[1]["redis_connected"] is wanted,
+            )
+            assert status == 200
 
         await becomes(True)
         await redis.stop()

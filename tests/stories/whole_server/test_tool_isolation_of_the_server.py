@@ -21,8 +21,8 @@ import pytest
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, connector, running_server
-from tests.support.tool_folders import until
 from tests.support.tools import function, write_tools
+from tests.support.waiting import until
 
 MARK = "TEST_OF_HOSTILE_TOOLS"
 MEMORY_MB = 200
@@ -536,7 +536,7 @@ async def test_a_server_stops_in_time_while_hostile_tools_run(
 
         running = asyncio.ensure_future(read())
         # The server, six workers, and what one of them has left behind.
-        await until(lambda: len(marked(mark)) >= 1 + 6 + 6, 60)
+        await until(lambda: len(marked(mark)) >= 1 + 6 + 6)
         assert await server.stop() == 0, server.log[-3000:]
         with anyio.fail_after(30):
             text = await running

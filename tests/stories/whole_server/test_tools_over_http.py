@@ -16,12 +16,14 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.chat.tool_calls import EDITED, INTERRUPTED
+from mochi_server.chat.tool_calls.handling import EDITED
+from mochi_server.chat.tool_calls.results import INTERRUPTED
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import ROOT, Server, environment, running_server
 from tests.support.site import Site, running_site
-from tests.support.tool_folders import is_gone, until
+from tests.support.tool_folders import is_gone
 from tests.support.tools import function, write_tools
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -469,10 +471,9 @@ async def questions(
     server: Server, session: str, *, other_than: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """What another client finds, once there is something."""
-    with anyio.fail_after(SECONDS):
-        while (found := await pending(server, session)) in ([], [other_than]):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
-    return found
+    return await until(
+        lambda: pending(server, session), lambda found: found not in ([], [other_than])
+    )
 
 
 async def decide(server: Server, session: str, question: Any, **body: Any) -> int:
@@ -487,7 +488,7 @@ def confirmation(
     """The two events of a question that another client found in the list."""
     ours = ("tool_name", "call_index", "tool_call_id", "confirmation_id")
     both = {key: question[key] for key in ours}
-    shown = ("arguments", "shown", "queue_position", "queue_total")
+    shown = ("arguments", "shown", "suggestions", "queue_position", "queue_total")
     asked = {key: question[key] for key in shown}
     given = {"arguments": question["arguments"], "edited": False, "reason": None}
     return [
@@ -592,7 +593,7 @@ async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site)
     assert status == 200
     first, second = answer["tool_calls_executed"]
     assert first == {
-        "arguments": {"city": "Rome"},
+        "arguments": {"city": "Rome", "unit": "C"},
         "confirmation_id": one["confirmation_id"],
         "approved": True,
         "edited": True,
@@ -626,7 +627,7 @@ async def test_a_server_that_ends_while_tools_run_leaves_a_sound_file_and_no_pro
 
         running = asyncio.ensure_future(read())
         files = [tmp_path / f"pid{n}" for n in range(3)]
-        await until(lambda: all(file.exists() for file in files), SECONDS)
+        await until(lambda: all(file.exists() for file in files))
         pids = [int(file.read_text()) for file in files]
         assert len(set(pids)) == 3
         assert not any(map(is_gone, pids))
@@ -634,7 +635,7 @@ async def test_a_server_that_ends_while_tools_run_leaves_a_sound_file_and_no_pro
         [seen] = await asyncio.gather(running, return_exceptions=True)
         if number == signal.SIGTERM:
             assert re.findall("event: (.*)", str(seen))[-2:] == ["error", "done"]
-        await until(lambda: all(map(is_gone, pids)), SECONDS)
+        await until(lambda: all(map(is_gone, pids)))
     for file in files:
         file.unlink()
     cut = [("user", "Go."), ("assistant", "", ["c0", "c1", "c2"])]

@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from tests.support.redis import free_port
 from tests.support.run_readers import RunReader
 from tests.support.server import ROOT, Server, environment, run_command, running_server
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("fresh_servers")
 
 SECONDS = 60
 OTHER = "9.8.7"
 MAIN = "from mochi_server.__main__ import main; sys.exit(main(sys.argv[1:]))"
-AS_ANOTHER_VERSION = f"import mochi_server, sys; mochi_server.__version__ = {OTHER!r}; {MAIN}"
+AS_ANOTHER_VERSION = f"import mochi_server.version as own, sys; own.__version__ = {OTHER!r}; {MAIN}"
 
 
 class Talk:
@@ -68,9 +70,7 @@ async def status_of(server: Server, path: str) -> int | None:
 
 
 async def until_status(server: Server, path: str, status: int) -> None:
-    with anyio.fail_after(SECONDS):
-        while await status_of(server, path) != status:  # noqa: ASYNC110 - nobody tells us
-            await anyio.sleep(0.02)
+    await until(lambda: status_of(server, path), lambda answer: answer == status)
 
 
 async def test_running_turns_finish_while_the_server_is_not_ready_any_more(
@@ -211,17 +211,13 @@ async def test_two_versions_have_a_catalogue_each_until_one_is_gone(
         assert len(before) == 2
         for server in (one, other, one, other):
             made.add(await server.new_session())
-            with anyio.fail_after(SECONDS):
-                for each in (one, other):
-                    while await listed(each) != made:  # noqa: ASYNC110 - nobody tells us
-                        await anyio.sleep(0.05)
+            for each in (one, other):
+                await until(partial(listed, each), lambda sessions: sessions == made)
         assert files() == before
 
         other.process.kill()
         await other.process.wait()
-        with anyio.fail_after(SECONDS):
-            while [*folder.glob(".mochi/sessions-*/catalogue-99*")]:  # noqa: ASYNC110 - the same
-                await anyio.sleep(0.05)
+        await until(lambda: not [*folder.glob(".mochi/sessions-*/catalogue-99*")])
         assert len(files()) == 1
         assert files().items() < before.items()
         assert await listed(one) == made

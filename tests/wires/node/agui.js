@@ -47,11 +47,11 @@ async function streams() {
 async function callsAFunctionOfTheClient(props) {
   const { agent, run, shown } = agentOf(called, props);
   const { outcome, result } = await run({ tools: [WEATHER] });
-  const [toolCallId] = outcome.pendingToolCallIds;
+  const [{ id: toolCallId }] = agent.messages.at(-1).toolCalls;
   agent.addMessage({ id: "result", role: "tool", toolCallId, content: "22 degrees" });
   const session = result.session_id && { session_id: result.session_id };
   await run({ tools: [WEATHER], forwardedProps: { model: "lorem", ...props, ...session } });
-  return shown();
+  return { outcome, messages: shown().slice(1) };
 }
 
 async function isAsked(answer, props) {

@@ -78,6 +78,6 @@ async def run_tool(
             fitted = await tools[name].validate(arguments)
         except InvalidArguments as error:
             raise CommandError(f"{name}: {error}") from error
-        execution = ToolExecutionService(result_characters=mochi.tool_result_characters)
+        execution = ToolExecutionService()
         steps = [step async for step in execution.execute(tools[name], fitted, NOBODY)]
         return next(step for step in steps if isinstance(step, ToolExecutionResult))

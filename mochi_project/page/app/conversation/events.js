@@ -1,6 +1,6 @@
 // Builds an answer from the events of a run (docs/reference/events.md).
 
-import { add, addText, change, makeNode } from "./nodes.js";
+import { add, addText, change, isCall, makeNode } from "./nodes.js";
 
 export function newRun(runId) {
   return {
@@ -25,7 +25,7 @@ function findCall(run, data, place = placeOf(run, data)) {
   const { children } = place;
   for (let index = children.length - 1; index >= 0; index -= 1) {
     const node = children[index];
-    if (node.id === data.tool_call_id && (node.kind === "call" || node.kind === "agent")) {
+    if (node.id === data.tool_call_id && isCall(node.kind)) {
       return node;
     }
   }
@@ -35,7 +35,7 @@ function findCall(run, data, place = placeOf(run, data)) {
 function addCall(run, data, state) {
   const place = placeOf(run, data);
   const known = findCall(run, data, place);
-  if (known && known.state !== "done" && known.state !== "failed") {
+  if (known && !["done", "failed", "denied"].includes(known.state)) {
     change(known, { state, arguments: data.arguments });
     return known;
   }
@@ -43,6 +43,7 @@ function addCall(run, data, state) {
     name: data.tool_name,
     arguments: data.arguments,
     id: data.tool_call_id,
+    recovered: data.recovered,
     state,
   }));
 }
@@ -56,7 +57,7 @@ function decide(run, data) {
   const node = findCall(run, data);
   if (!node) return;
   change(node, {
-    state: data.approved ? "waiting" : "failed",
+    state: data.approved ? "waiting" : "denied",
     arguments: data.arguments ?? node.arguments,
     edited: data.edited,
     decision: data,
@@ -67,8 +68,9 @@ function decide(run, data) {
 function finish(run, data) {
   const node = findCall(run, data);
   if (!node) return;
+  const isDenied = node.state === "denied" || data.code === "TOOL_EXECUTION_DENIED";
   change(node, {
-    state: data.success ? "done" : "failed",
+    state: data.success ? "done" : isDenied ? "denied" : "failed",
     result: data.success ? data.result : data.error_message,
     code: data.code,
     attachments: data.attachments ?? [],
@@ -112,8 +114,11 @@ const REDUCERS = {
     addText(run.answer, "thinking", data.content);
   },
   reply_retry: (run, data) => {
-    const last = run.answer.children.at(-1);
-    if (last?.kind === "text") change(last, { kind: "rejected", problem: data.problem });
+    const { children } = run.answer;
+    const reply = children.slice(children.findLastIndex(({ kind }) => isCall(kind)) + 1);
+    for (const node of reply) {
+      if (node.kind === "text") change(node, { kind: "rejected", problem: data.problem });
+    }
   },
   tool_call: (run, data) => addCall(run, data, "running"),
   tool_call_waiting: (run, data) => {

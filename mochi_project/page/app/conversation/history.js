@@ -4,6 +4,9 @@ import { add, makeNode } from "./nodes.js";
 
 const EDITED = /^\(The user changed the arguments of this call to /;
 
+/** What a model is told of a call that a person, a rule or nobody has allowed. */
+const DENIED = /^Error:\s*(?:the user denied this call|a rule of this server denies this call|nobody confirmed the call)/;
+
 /** Names the session of an agent in the result of its call. */
 const AGENT_SESSION = /\bSession ID: ([\w-]+)/;
 
@@ -15,6 +18,7 @@ function addReply(answer, message, calls) {
       name: call.function?.name ?? "",
       arguments: call.function?.arguments ?? {},
       id: call.id ?? null,
+      recovered: call.recovered,
       state: "unknown",
     });
     add(answer, node);
@@ -31,7 +35,7 @@ function addResult(message, calls) {
   const result = message.content ?? "";
   const failed = result.startsWith("Error:");
   Object.assign(node, {
-    state: failed ? "failed" : "done",
+    state: DENIED.test(result) ? "denied" : failed ? "failed" : "done",
     result: failed ? result.replace(/^Error:\s*/, "") : result,
     edited: EDITED.test(result),
     attachments: message.attachments ?? [],

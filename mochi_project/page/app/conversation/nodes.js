@@ -31,10 +31,22 @@ export function addText(parent, kind, text) {
   else add(parent, makeNode(kind, { text }));
 }
 
+/** Return whether a part of an answer waits for a person. */
+export function waitsForPerson(node) {
+  return node.state === "asking" || Boolean(node.elicitation) || node.children.some(waitsForPerson);
+}
+
+export const isCall = (kind) => kind === "call" || kind === "agent";
+
 /** Return the text of an answer, without thinking and calls. */
 export function textOf(answer) {
-  return answer.children
-    .filter(({ kind }) => kind === "text")
-    .map(({ text }) => text)
-    .join("\n\n");
+  let whole = "";
+  let isBehindCalls = false;
+  for (const { kind, text } of answer.children) {
+    if (kind === "text") {
+      whole += isBehindCalls && whole ? `\n\n${text}` : text;
+      isBehindCalls = false;
+    } else if (isCall(kind)) isBehindCalls = true;
+  }
+  return whole;
 }

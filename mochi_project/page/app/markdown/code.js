@@ -4,7 +4,7 @@ import { t } from "../texts.js";
 import { notify } from "../state/notices.js";
 import { sanitize } from "./render.js";
 
-const LONGEST = 60_000; // characters; more would take noticeable time
+const LONGEST = 30_000; // characters; more would take noticeable time
 
 const LANGUAGES = new Set(
   `bash c clojure cmake cpp csharp css dart diff django dockerfile elixir erlang fortran go graphql

@@ -1,24 +1,40 @@
 // Formulas in Markdown. KaTeX is loaded with the first one.
 
+import { startOfLine } from "./footnotes.js";
+
 const CHARACTERS = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const escaped = (text) => text.replace(/[&<>"]/g, (character) => CHARACTERS[character]);
 
+const ENVIRONMENTS = "(?:equation|align|aligned|alignat|gather|multline|cases|[pbvBV]?matrix|array|split)";
+
 const PATTERNS = [
-  // $$…$$ and \[…\] are shown on lines of their own, $…$ and \(…\) within the text. A `$` that is
-  // money has a space or a digit beside it.
-  [/^\$\$((?:\\[^]|[^\\$])+?)\$\$/, true],
-  [/^\\\[((?:(?!\\\])[^])+?)\\\]/, true],
-  [/^\\\(((?:(?!\\\))[^\n])+?)\\\)/, false],
-  [/^\$((?:\\.|[^\\$\n\s])(?:(?:\\.|[^\\$\n])*?(?:\\.|[^\\$\n\s]))?)\$(?![\d\w])/, false],
+  // $$…$$ and \[…\] are shown on lines of their own, as is \begin{…}…\end{…}; $…$, $`…`$ and \(…\) within the text.
+  { pattern: /^\$\$((?:\\[^]|[^\\$])+?)\$\$/, display: true },
+  { pattern: /^\\\[((?:(?!\\\])[^])+?)\\\]/, display: true },
+  { pattern: new RegExp(`^(\\\\begin\\{(${ENVIRONMENTS}\\*?)\\}[^]*?\\\\end\\{\\2\\})`), display: true },
+  { pattern: /^\\\(((?:(?!\\\))[^\n])+?)\\\)/ },
+  { pattern: /^\$`([^`\n]+)`\$/ },
+  { pattern: /^\$((?:\\.|[^\\$\n\s])(?:(?:\\.|[^\\$\n])*?(?:\\.|[^\\$\n\s]))?)\$(?!\d)/, isMoney },
 ];
 
-const LONGEST = 20_000;
+const LONGEST = 5000; // characters
+const MILLISECONDS = 30; // without a break
+
+/** Whether what is between two `$` is text between two sums of money, or names of a shell. */
+function isMoney(formula, after) {
+  const isMarked = /[\\^_={}]/.test(formula);
+  if (/^\w/.test(after) && !isMarked && !/^\p{L}$/u.test(formula)) return true;
+  return !isMarked && /^\d/.test(formula) && /\p{L}{2}|[,;]\s|\*\*/u.test(formula);
+}
 
 function tokenOf(source, onlyDisplayed) {
-  for (const [pattern, display] of PATTERNS) {
+  const near = source.slice(0, LONGEST);
+  for (const { pattern, display = false, isMoney: isOther } of PATTERNS) {
     if (onlyDisplayed && !display) continue;
-    const match = pattern.exec(source.slice(0, LONGEST));
-    if (match) return { raw: match[0], formula: match[1].trim(), display };
+    const match = pattern.exec(near);
+    if (match && !isOther?.(match[1], near.slice(match[0].length))) {
+      return { raw: match[0], formula: match[1].trim(), display };
+    }
   }
   return undefined;
 }
@@ -28,23 +44,25 @@ function renderer({ formula, display }) {
   return `<span class="formula" data-formula="${escaped(formula)}"${kind}>${escaped(formula)}</span>`;
 }
 
+export const formulaBlock = (text) => `<p>${renderer({ formula: text.trim(), display: true })}</p>\n`;
+
 export const formulas = [
   {
     name: "formulaBlock",
     level: "block",
-    start: (source) => source.match(/\$\$|\\\[/)?.index,
+    start: (source) => startOfLine(source, /\n(?:\$\$|\\\[|\\begin\{)/),
     tokenizer(source) {
       const token = tokenOf(source, true);
       const after = token && source.slice(token.raw.length);
       if (!token || !/^[ \t]*(?:\n|$)/.test(after)) return undefined;
       return { type: "formulaBlock", ...token };
     },
-    renderer: (token) => `<p>${renderer(token)}</p>\n`,
+    renderer: ({ formula }) => formulaBlock(formula),
   },
   {
     name: "formula",
     level: "inline",
-    start: (source) => source.match(/\$|\\[([]/)?.index,
+    start: (source) => source.match(/\$|\\[([]|\\begin\{/)?.index,
     tokenizer(source) {
       const token = tokenOf(source, false);
       return token && { type: "formula", ...token };
@@ -73,7 +91,12 @@ export async function showFormulas(element) {
   const places = [...element.querySelectorAll("[data-formula]:not([data-shown])")];
   if (places.length === 0) return;
   const katex = await load();
+  let began = performance.now();
   for (const place of places) {
+    if (performance.now() - began > MILLISECONDS) {
+      await new Promise((resolve) => { setTimeout(resolve); });
+      began = performance.now();
+    }
     place.dataset.shown = "";
     try {
       katex.render(place.dataset.formula, place, {

@@ -4,9 +4,12 @@
 // to the web and to mail, images are links, and HTML that is not on the list is shown as text.
 
 import DOMPurify from "../../vendor/dompurify/purify.es.mjs";
-import { Marked } from "../../vendor/marked/marked.esm.js";
+import { Lexer, Marked, Tokenizer } from "../../vendor/marked/marked.esm.js";
+import cjkFriendly from "../../vendor/marked-cjk-friendly/index.js";
 import { t } from "../texts.js";
-import { formulas } from "./formulas.js";
+import { checkSpans, nested, timeChecks, withinBudget } from "./budget.js";
+import { footnotes } from "./footnotes.js";
+import { formulaBlock, formulas } from "./formulas.js";
 
 const WRITTEN = "br|sub|sup|kbd|mark|u|s|del|ins|b|i|em|strong|details|summary|hr";
 const SAFE_TAGS = new RegExp(`^(?:\\s*</?(?:${WRITTEN})\\s*/?>)+\\s*$`, "i");
@@ -51,9 +54,12 @@ function link(address, label) {
   return isLink(address) ? `<a href="${escape(address.trim())}">${label}</a>` : label;
 }
 
+const plain = (text) => `<p class="plain" dir="auto">${escape(text)}</p>\n`;
+
 const renderer = {
-  html({ text }) {
-    return SAFE_TAGS.test(text) ? text : escape(text);
+  html({ text, block }) {
+    if (SAFE_TAGS.test(text)) return text;
+    return block ? plain(text.trimEnd()) : escape(text);
   },
   link({ href, tokens }) {
     return link(href, this.parser.parseInline(tokens));
@@ -61,8 +67,12 @@ const renderer = {
   image({ href, text }) {
     return link(href, escape(t.imageOf(text)));
   },
+  checkbox({ checked }) {
+    return `<input type="checkbox" disabled aria-label="${t.task(checked)}"${checked ? " checked" : ""}>`;
+  },
   code({ text, lang }) {
     const language = escape((lang ?? "").trim().split(/\s/)[0].toLowerCase());
+    if (language === "math") return formulaBlock(text);
     return `<pre data-language="${language}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
   },
   list(token) {
@@ -96,50 +106,111 @@ const renderer = {
   },
 };
 
-const marked = new Marked({ gfm: true, breaks: false, renderer, extensions: formulas });
-
-function trusted(tokens) {
-  return DOMPurify.sanitize(marked.parser(tokens), RULES);
-}
+const marked = new Marked({
+  gfm: true,
+  breaks: true, // a line of its own stays one: an address, a verse
+  renderer,
+  extensions: [...timeChecks, ...formulas, ...footnotes],
+});
+marked.use(cjkFriendly());
+marked.use({
+  tokenizer: {
+    blockquote(source) {
+      return nested(() => Tokenizer.prototype.blockquote.call(this, source));
+    },
+    list(source) {
+      return nested(() => Tokenizer.prototype.list.call(this, source));
+    },
+    // Only `~~` strikes out: `20~30` is a range. False: as marked does it.
+    del: (source) => (source.startsWith("~~") ? false : undefined),
+  },
+});
 
 /** Return safe HTML of text that is HTML already, such as highlighted code. */
 export const sanitize = (markup) => DOMPurify.sanitize(markup, RULES);
 
-/** A text that grows: its blocks are kept when what follows cannot change them any more. */
+class CheckedLexer extends Lexer {
+  inlineTokens(source, tokens) {
+    checkSpans(source);
+    return super.inlineTokens(source, tokens);
+  }
+}
+
+/** Return the safe HTML of a block; of one that takes too long, its plain text. */
+function render(raw, links) {
+  const markup = withinBudget(() => {
+    const lexer = new CheckedLexer(marked.defaults);
+    lexer.tokens.links = links;
+    return marked.parser(lexer.lex(raw));
+  });
+  return sanitize(markup ?? plain(raw));
+}
+
+/** Return the top-level blocks of a text, as they are written, and the addresses of its links. */
+function split(text) {
+  const lexer = new Lexer(marked.defaults);
+  const tokens = withinBudget(() => lexer.blockTokens(text));
+  if (tokens === null) {
+    const end = text.search(/\n[ \t]*\n/) + 1 || text.length;
+    return { blocks: [text.slice(0, end)], isBroken: true, links: {} };
+  }
+  const blocks = [];
+  for (const { type, raw } of tokens) {
+    if (type === "space" && blocks.length > 0) blocks[blocks.length - 1] += raw;
+    else blocks.push(raw);
+  }
+  return { blocks, isBroken: false, links: lexer.tokens.links };
+}
+
+const PIECE = 8_000; // characters of a long text that are split at a time
+const MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
+
+/** A text that may grow: its blocks are kept when what follows cannot change them any more. */
 export class MarkdownText {
   constructor() {
     this.text = "";
-    this.settled = [];
-    this.settledLength = 0;
+    this.links = {};
+    this.settled = []; // HTML of blocks
+    this.settledLength = 0; // characters of what they are made of
+    this.drawn = new Map(); // HTML of the blocks that may still change, by what is written
   }
 
-  /** Return the blocks of a text, as safe HTML; most of those of its beginning are not made anew. */
+  /**
+   * Return `{blocks, rest}`: safe HTML, and the text that is drawn next time because it takes long.
+   *
+   * Most blocks of the beginning are not made anew when the text has grown.
+   */
   blocks(text, { isComplete }) {
     const normal = text.replace(/\r\n?/g, "\n");
-    if (isComplete || !normal.startsWith(this.text)) {
-      this.settled = [];
-      this.settledLength = 0;
-    }
+    if (!normal.startsWith(this.text)) Object.assign(this, new MarkdownText());
     this.text = normal;
-    const tokens = marked.lexer(normal.slice(this.settledLength));
-    const links = tokens.links;
-    const groups = [];
-    for (const token of tokens) {
-      if (token.type === "space" && groups.length > 0) groups.at(-1).raw += token.raw;
-      else groups.push({ tokens: [token], raw: token.raw });
-    }
-    const rest = groups.map(({ tokens: own, raw }) => {
-      own.links = links;
-      return { html: trusted(own), raw };
-    });
-    const all = [...this.settled, ...rest.map(({ html }) => html)];
-    if (!isComplete) {
+    const end = performance.now() + MILLISECONDS;
+    const { settled } = this;
+    const unsettled = new Map();
+    let position = this.settledLength;
+    let piece = PIECE;
+    while (position < normal.length && performance.now() < end) {
+      const isLast = position + piece >= normal.length;
+      const { blocks, isBroken, links } = split(normal.slice(position, position + piece));
+      if (Object.keys(links).some((label) => !(label in this.links))) {
+        // What is above may have links that lead there.
+        Object.assign(this, new MarkdownText(), { links: { ...this.links, ...links } });
+        return this.blocks(text, { isComplete });
+      }
       // The last two blocks may still change: a line below makes a heading or a table of a text.
-      for (const { html, raw } of rest.slice(0, -2)) {
-        this.settled.push(html);
-        this.settledLength += raw.length;
+      const sure = isBroken || (isLast && isComplete) ? blocks.length : Math.max(0, blocks.length - 2);
+      if (sure === 0 && !isLast) piece *= 2; // a block that is longer
+      for (const [index, raw] of blocks.slice(0, isLast ? undefined : sure).entries()) {
+        if (performance.now() >= end) break;
+        const markup = this.drawn.get(raw) ?? render(raw, this.links);
+        position += raw.length;
+        if (index < sure) {
+          settled.push(markup);
+          this.settledLength = position;
+        } else unsettled.set(raw, markup);
       }
     }
-    return all;
+    this.drawn = unsettled;
+    return { blocks: [...settled, ...unsettled.values()], rest: normal.slice(position) };
   }
 }

@@ -27,12 +27,14 @@ function resource(path, empty) {
 }
 
 export const models = resource("models", { models: [], problems: [] });
+export const inMemory = resource("../../ollama/api/ps", { models: [] }); // of vendors, that is not known
 export const tools = resource("tools", { tools: {}, groups: {}, problems: [] });
 export const agents = resource("agents", { agents: {}, problems: [] });
 export const prompts = resource("system-prompts", { prompts: [] });
 export const presets = resource("presets", { presets: [] });
 export const servers = resource("mcp/servers", { servers: {}, problems: [] });
 export const health = resource("health", null);
+export const providers = resource("models/check", null);
 export const doctor = resource("doctor", null);
 export const policies = resource("policies", { policies: [], problems: [] });
 

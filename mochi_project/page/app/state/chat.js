@@ -1,13 +1,15 @@
 // The session that is open: its messages, its settings, and the run that goes on.
 
-import { follow, get, part, post, put } from "../api.js";
+import { follow, get, part, post, put, remove } from "../api.js";
 import { apply, newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
 import { batch, effect, signal } from "../library.js";
 import { go } from "../router.js";
 import { drafts, preference } from "../storage.js";
-import { fail, notify } from "./notices.js";
+import { t } from "../texts.js";
+import { fail } from "./notices.js";
 import { modelNamed } from "./catalogue.js";
+import { tell } from "./notifications.js";
 import { activeRuns, refresh as refreshSessions, sessions } from "./sessions.js";
 
 const DRAW_MILLISECONDS = 40;
@@ -26,6 +28,21 @@ export const live = signal(null);
 
 /** What a message that is being sent says, until the session has it. */
 export const sending = signal(null);
+
+/** Why the last turn failed or did not begin, `{error, again}`, or null; `again` is "send" or "answer". */
+export const failure = signal(null);
+
+/** Do what begins a turn; what goes wrong is shown in the conversation. Resolves to whether it went well. */
+export async function attemptTurn(action, again) {
+  failure.value = null;
+  try {
+    await action();
+    return true;
+  } catch (error) {
+    failure.value = { error, again };
+    return false;
+  }
+}
 
 /** What the last turn of this session said of its context window. */
 export const turnWindow = signal(null);
@@ -78,6 +95,7 @@ export async function open(id) {
   batch(() => {
     chat.value = null;
     sending.value = null;
+    failure.value = null;
     turnWindow.value = null;
   });
   if (!id) return;
@@ -87,8 +105,8 @@ export async function open(id) {
     if (run && opened === id && !reading) read(run.run_id);
   } catch (error) {
     if (opened !== id) return;
-    fail(error);
     if (error.status === 404) go("");
+    fail(error);
   }
 }
 
@@ -124,7 +142,7 @@ async function read(runId, { isOwn = false } = {}) {
   if (reading !== run) return;
   ended.add(runId);
   if (run.error && run.error.code !== "RUN_STOPPED") {
-    notify(run.error.message, { kind: "error", seconds: 15 });
+    failure.value = { error: run.error, again: "answer" };
   }
   if (run.complete) {
     turnWindow.value = run.complete.context_window;
@@ -138,6 +156,7 @@ async function read(runId, { isOwn = false } = {}) {
     stopReading();
   });
   refreshSessions();
+  if (run.complete) tell(t.answerIsDone, loaded?.session.title ?? "", () => go("chat", id));
 }
 
 /** Show the question that a run answers, which the session has as soon as there is a run. */
@@ -177,16 +196,37 @@ export async function regenerate() {
   await startRun(opened, { keep: true, ...thinking() });
 }
 
+/** True while the model writes a summary of what is before the last question. */
+export const compacting = signal(false);
+
+/** Let the model read a summary in the place of what is before the last question. */
+export async function compact() {
+  compacting.value = true;
+  try {
+    await post(`sessions/${part(opened)}/compact`);
+    await reload();
+  } finally {
+    compacting.value = false;
+  }
+}
+
 export async function stop() {
   if (reading) await post(`runs/${part(reading.id)}/stop`);
 }
 
-/** Replace a question and answer it anew; what came after it is deleted. */
+/** Replace a question and answer it anew. If that is refused, all is as it was. */
 export async function edit(index, content) {
   const id = opened;
+  const { items } = chat.peek();
+  const answer = items[items.findIndex(({ index: each }) => each === index) + 1];
   await put(`sessions/${part(id)}/messages/${index}`, { content });
   await show(id);
-  await startRun(id, thinking());
+  try {
+    await startRun(id, thinking());
+  } catch (error) {
+    if (answer?.last?.message_id) await selectVariant(answer.last.message_id).catch(fail);
+    throw error;
+  }
 }
 
 /** Go on in a copy of the session that ends with this message. */
@@ -215,6 +255,18 @@ export async function createSession(settings) {
   const created = await post("sessions", settings);
   drafts.write(created.session_id, "");
   return created.session_id;
+}
+
+/** Delete a new session whose first message was refused; return whether there is none any more. */
+export async function dropSession(id) {
+  try {
+    await remove(`sessions/${part(id)}`);
+  } catch {
+    return false;
+  }
+  await open(null);
+  refreshSessions();
+  return true;
 }
 
 // Another tab or program may start a run of the open session, or change it.

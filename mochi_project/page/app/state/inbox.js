@@ -31,7 +31,7 @@ export async function watch() {
   }
 }
 
-/** Allow or deny a call: `{approved, reason, arguments, remember}`. */
+/** Allow or deny a call: `{approved, reason, arguments, remember, patterns}`. */
 export function decide(confirmationId, decision) {
   return post(`confirmations/${part(confirmationId)}`, {
     confirmation_id: confirmationId,

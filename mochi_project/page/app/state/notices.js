@@ -1,6 +1,7 @@
 // Short messages at the edge of the page, and actions that can be undone for a while.
 
-import { signal } from "../library.js";
+import { effect, signal } from "../library.js";
+import { route } from "../router.js";
 import { t } from "../texts.js";
 
 const SECONDS = 7;
@@ -17,10 +18,16 @@ export function dismiss(id) {
 export function notify(text, { kind = "info", action = null, seconds = SECONDS } = {}) {
   count += 1;
   const id = count;
-  notices.value = [...notices.value.slice(-3), { id, text, kind, action }];
+  notices.value = [...notices.value.slice(-3), { id, text, kind, action, place: location.hash }];
   setTimeout(() => dismiss(id), seconds * 1000);
   return id;
 }
+
+// What went wrong on one page is not about the next one.
+effect(() => {
+  route.value; // eslint-disable-line no-unused-expressions -- the effect depends on it
+  notices.value = notices.peek().filter(({ kind, place }) => kind !== "error" || place === location.hash);
+});
 
 export function fail(error) {
   if (error?.name === "AbortError") return;

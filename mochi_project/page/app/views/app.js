@@ -15,7 +15,8 @@ import { Sidebar } from "./sidebar.js";
 function TokenPage() {
   const submit = (event) => {
     event.preventDefault();
-    token.write(new FormData(event.target).get("token").trim());
+    const fields = new FormData(event.target);
+    token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
     location.reload();
   };
   return html`<main class="token-page">
@@ -24,6 +25,7 @@ function TokenPage() {
       <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
       <label class="field"><span>${t.token}</span>
         <input type="password" name="token" required autocomplete="off" /></label>
+      <label class="check"><input type="checkbox" name="device" />${t.keepToken}</label>
       <button class="primary">${t.open}</button>
     </form>
   </main>`;

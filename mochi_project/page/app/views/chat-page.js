@@ -1,38 +1,26 @@
 // A session, or the start of a new one.
 
 import { html, useEffect, useLayoutEffect, useState, useValue } from "../library.js";
-import { address, go } from "../router.js";
+import { go } from "../router.js";
 import { modelNamed, models, tools } from "../state/catalogue.js";
-import { chat, createSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
+import { attemptTurn, chat, compact, compacting, createSession, dropSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { change } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { useChatSettings } from "./chat-settings.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
+import { Failure } from "./failure.js";
 import { IconButton } from "./icons.js";
+import { ModelPicker } from "./model-picker.js";
+import { ActionButton } from "./parts.js";
 import { Pulls } from "./pulls.js";
 import { SettingsPanel } from "./settings-panel.js";
 
 /** The name of what drafts of a new chat are kept under. */
 const NEW = "new";
-
-function ModelChoice({ value, onChange }) {
-  const { value: answer, loaded } = useValue(models.state);
-  const groups = new Map();
-  for (const model of answer.models) {
-    const group = model.kind === "model" ? model.provider : t.kind[model.kind];
-    groups.set(group, [...(groups.get(group) ?? []), model]);
-  }
-  const isListed = answer.models.some(({ name }) => name === value);
-  return html`<select class="model-choice" aria-label=${t.model} value=${value ?? ""}
-    onChange=${(event) => onChange(event.target.value)}>
-    ${!isListed && html`<option value=${value ?? ""}>${value || (loaded ? t.noModel : t.loading)}</option>`}
-    ${[...groups].map(([group, members]) => html`<optgroup key=${group} label=${group}>
-      ${members.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
-    </optgroup>`)}
-  </select>`;
-}
 
 const short = (count) => (count < 1000 ? `${count}` : `${(count / 1000).toFixed(1)}k`);
 
@@ -44,18 +32,33 @@ function ContextMeter({ status, session }) {
   const size = turn?.current_window ?? status.context_window.current_window;
   if (!size || !used) return null;
   const dropped = turn?.dropped_messages ?? 0;
-  const label = t.contextUsed(used, size) + (dropped > 0 ? ` ${t.leftOut(dropped)}` : "");
+  const summarised = turn?.summarised_messages ?? 0;
+  const ofTools = turn?.tool_tokens ?? status.tool_tokens;
+  const label = [
+    t.contextUsed(used, size),
+    ...(ofTools > 0 ? [t.toolsTake(ofTools)] : []),
+    ...(summarised > 0 ? [t.summarised(summarised)] : []),
+    ...(dropped > 0 ? [t.leftOut(dropped)] : []),
+  ].join(" ");
   return html`<span class="context ${dropped > 0 ? "full" : ""}" role="img" aria-label=${label} title=${label}>
     <span class="context-bar"><span style=${{ inlineSize: `${Math.min(100, (used / size) * 100)}%` }}></span></span>
     <span class="context-text">${short(used)} / ${short(size)}${dropped > 0 ? ` · −${dropped}` : ""}</span>
   </span>`;
 }
 
+/** Compacts the history, once something is before the last question. */
+function CompactButton({ session, isBusy }) {
+  const isCompacting = useValue(compacting);
+  if (session.messages.filter(({ role }) => role === "user").length < 2) return null;
+  return html`<${IconButton} icon="compact" label=${isCompacting ? t.isCompacting : t.compact}
+    disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(compact)} />`;
+}
+
 function PageHead({ model, onModel, children, openSidebar, settings }) {
   return html`<header class="page-head">
     <div class="narrow-only"><${IconButton} icon="menu" label=${t.showSidebar} onClick=${openSidebar}
       aria-controls="sidebar" /></div>
-    <${ModelChoice} value=${model} onChange=${onModel} />
+    <${ModelPicker} value=${model} onChange=${onModel} />
     <span class="grow"></span>
     ${children}
     <${IconButton} icon="gear" label=${t.chatSettings} aria-expanded=${`${settings.isOpen}`}
@@ -70,36 +73,42 @@ function useSettingsPanel() {
 
 export function SessionPage({ id, openSidebar }) {
   const current = useValue(chat);
-  const now = useValue(live);
-  const sent = useValue(sending);
-  const settings = useSettingsPanel();
-  useValue(models.state);
   useEffect(() => {
     open(id);
   }, [id]);
   if (!current || current.id !== id) return html`<main class="main" id="main" tabindex="-1"><h1 class="hidden">mochi</h1>
     <p class="hint center">${t.loading}</p></main>`;
-  const { session, status } = current;
+  return html`<${OpenSession} key=${id} current=${current} openSidebar=${openSidebar} />`;
+}
+
+function OpenSession({ current, openSidebar }) {
+  const now = useValue(live);
+  const sent = useValue(sending);
+  const panel = useSettingsPanel();
+  useValue(models.state);
+  const { id, session, status } = current;
   const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
   const model = modelNamed(session.model);
   const save = (changes) => attempt(async () => {
     await change(id, changes);
     await reload();
   });
+  const kept = useChatSettings(session, status.execution_policy, save);
   return html`<main class="main" id="main" tabindex="-1">
     <h1 class="hidden">${title}</h1>
     <${PageHead} model=${session.model} onModel=${(name) => save({ model: name })}
-      openSidebar=${openSidebar} settings=${settings}>
+      openSidebar=${openSidebar} settings=${panel}>
       <${ContextMeter} status=${status} session=${session} />
+      <${CompactButton} session=${session} isBusy=${Boolean(now || sent)} />
     </${PageHead}>
     <div class="columns">
       <div class="column">
-        <${Conversation} key=${id} />
-        <${Composer} session=${id} model=${model} onStop=${now || sent ? () => attempt(stop) : null}
-          onSend=${(text, files) => attempt(() => send(id, text, files))} />
+        <${Conversation} key=${id} withoutTools=${() => save(WITHOUT_TOOLS)} />
+        <${Composer} session=${id} model=${model} kept=${kept} onStop=${now || sent ? () => attempt(stop) : null}
+          onSend=${(text, files) => attemptTurn(() => send(id, text, files), "send")} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
-        close=${() => settings.setOpen(false)} save=${save} sessionId=${id} />`}
+      ${panel.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
+        close=${() => panel.setOpen(false)} kept=${kept} sessionId=${id} />`}
     </div>
   </main>`;
 }
@@ -113,13 +122,20 @@ function suggestionsFor(model, isBuiltIn, known) {
 }
 
 function Greeting({ model, isLoaded, onTry }) {
+  const { value: listed, error } = useValue(models.state);
+  const problems = error?.details.problems ?? (error ? [error] : listed.problems);
   const { value: known, loaded: areToolsLoaded } = useValue(tools.state);
   useEffect(() => {
     tools.reload();
   }, []);
   if (isLoaded && !model) {
     return html`<div class="greeting"><h1>${t.noModelYet}</h1>
-      <p>${t.howToGetModel} <a href=${address("models")}>${t.page.models}</a></p>
+      <p>${t.howToGetModel}</p>
+      ${problems.filter(({ provider }) => provider !== "local").map(({ provider, code, message }) => html`
+        <p class="hint" dir="auto" key=${provider}>
+          ${code === "OLLAMA_UNREACHABLE" ? t.ollamaIsNotRunning : visible(message)}</p>`)}
+      ${!error && !problems.some(({ provider }) => provider === "ollama") && html`<p class="hint">${t.ollamaHasNoModel}</p>`}
+      <div class="row center-row"><${ActionButton} label=${t.checkAgain} run=${models.reload} /></div>
       <${Pulls} /></div>`;
   }
   const isBuiltIn = model?.provider === "local";
@@ -133,6 +149,8 @@ function Greeting({ model, isLoaded, onTry }) {
     </ul>
   </div>`;
 }
+
+const WITHOUT_TOOLS = { tool_settings: { tools: [] }, agent_settings: { enabled_agents: [] } };
 
 /** Return the settings of a new chat, with these tools beside the chosen ones. */
 function withTools({ tool_settings: before, ...others }, uses) {
@@ -151,7 +169,8 @@ export function NewChatPage({ openSidebar }) {
   const [chosen, setChosen] = useState(null);
   const [draft, setDraft] = useState({});
   const [isStarting, setStarting] = useState(false);
-  const settings = useSettingsPanel();
+  const panel = useSettingsPanel();
+  const kept = useChatSettings(draft, null, async (changes) => setDraft((before) => ({ ...before, ...changes })));
   useLayoutEffect(() => { // before anybody can send
     open(null);
     models.need();
@@ -160,7 +179,7 @@ export function NewChatPage({ openSidebar }) {
   const model = value.models.find((each) => each.name === name) ?? null;
   const start = async (text, files, uses = []) => {
     setStarting(true);
-    const isStarted = await attempt(async () => {
+    const isStarted = await attemptTurn(async () => {
       await models.need(); // whoever writes fast does not wait for the list
       const used = chosen ?? usual(models.state.peek().value.models);
       if (!used) throw new Error(t.noModelYet);
@@ -171,27 +190,30 @@ export function NewChatPage({ openSidebar }) {
       try {
         await send(id, text, files);
       } catch (error) {
+        // Without an answer nobody knows whether the message was taken.
+        if (error.status && (await dropSession(id))) throw error;
         drafts.write(id, text);
-        throw error;
-      } finally {
         go("chat", id);
+        throw error;
       }
-    });
+      go("chat", id);
+    }, "send");
     setStarting(false);
     return isStarted;
   };
   return html`<main class="main" id="main" tabindex="-1">
-    <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${settings} />
+    <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${panel} />
     <div class="columns">
       <div class="column">
         <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} 
-          onTry=${(text, uses) => start(text, [], uses)} /></div>
-        <${Composer} session=${NEW} model=${model} onSend=${start} onStop=${null}
+          onTry=${(text, uses) => start(text, [], uses)} />
+          <div class="messages"><${Failure}
+            withoutTools=${() => setDraft((before) => ({ ...before, ...WITHOUT_TOOLS }))} /></div></div>
+        <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
           disabled=${(loaded && !name) || isStarting} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
-        close=${() => settings.setOpen(false)}
-        save=${async (changes) => setDraft((before) => ({ ...before, ...changes }))} />`}
+      ${panel.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
+        close=${() => panel.setOpen(false)} kept=${kept} />`}
     </div>
   </main>`;
 }

@@ -5,9 +5,14 @@ import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { Icon, IconButton } from "./icons.js";
+import { ToolMenu } from "./tool-menu.js";
 
 const MOST_FILES = 20;
+const LONG = 20_000; // characters of a text that is attached, as the box would be slow with it
+const isTouched = window.matchMedia("(pointer: coarse)").matches;
 let count = 0;
+
+const isPicture = ({ type }) => type.startsWith("image/");
 
 function readAsDataUrl(file) {
   return new Promise((resolve, reject) => {
@@ -22,7 +27,7 @@ function readAsDataUrl(file) {
 async function attachmentOf(file) {
   count += 1;
   const data = await readAsDataUrl(file);
-  const isImage = file.type.startsWith("image/");
+  const isImage = isPicture(file);
   const media = file.type.startsWith("text/") ? { media_type: file.type } : {};
   return { key: count, name: file.name, isImage, sent: { data, name: file.name, ...media } };
 }
@@ -38,22 +43,35 @@ function Files({ files, remove }) {
   </ul>`;
 }
 
+/** Pictures that came with a text, which may have been meant as well. */
+function Offers({ files, attach }) {
+  return html`<div class="row wrap">
+    ${files.map((file) => html`<button type="button" class="small" key=${file.name}
+      onClick=${() => attach(file)}><${Icon} name="attach" />${t.attachToo(file.name)}</button>`)}
+  </div>`;
+}
+
 /**
+ * `kept` is of `useChatSettings`.
  * `onSend(text, attachments)` resolves to whether the message was taken; `onStop` ends the run that
  * goes on, and is null where none does.
  */
-export function Composer({ session, model, onSend, onStop, disabled }) {
+export function Composer({ session, model, kept, onSend, onStop, disabled }) {
   const [text, setText] = useState("");
   const [files, setFiles] = useState([]);
+  const [offered, setOffered] = useState([]);
   const [isSending, setSending] = useState(false);
   const [thinks, setThinks] = useState(preference.read("think") === "on");
   const area = useRef(null);
   const picker = useRef(null);
   const can = (capability) => model?.capabilities.includes(capability) ?? false;
+  const isBlind = model && !can("vision"); // what the model can may not have arrived yet
+  const isEmpty = !text.trim() && files.length === 0;
 
   useLayoutEffect(() => {
     setText(drafts.read(session));
     setFiles([]);
+    setOffered([]);
     if (window.matchMedia("(pointer: fine)").matches) area.current.focus();
   }, [session]);
   useLayoutEffect(() => {
@@ -67,52 +85,72 @@ export function Composer({ session, model, onSend, onStop, disabled }) {
   };
   const attach = async (list) => {
     const chosen = [...list].slice(0, MOST_FILES - files.length);
-    const isBlind = model && !can("vision"); // what the model can may not have arrived yet
-    const seen = chosen.filter((file) => !(isBlind && file.type.startsWith("image/")));
+    const seen = chosen.filter((file) => !(isBlind && isPicture(file)));
     if (seen.length < chosen.length) notify(t.cannotSeeImages(model.name), { kind: "error" });
     const added = await Promise.all(seen.map(attachmentOf));
     setFiles((before) => [...before, ...added]);
   };
   const submit = async (event) => {
     event?.preventDefault();
-    if (!text.trim() || isSending || onStop || disabled) return;
+    if (isEmpty || isSending || onStop || disabled) return;
     setSending(true);
-    const sent = [text, files];
     write("");
     setFiles([]);
-    if (!(await onSend(...sent))) {
-      write(sent[0]);
-      setFiles(sent[1]);
+    setOffered([]);
+    // A message has a text: that of files alone is their names.
+    const message = text.trim() ? text : files.map(({ name }) => name).join(", ");
+    if (!(await onSend(message, files))) {
+      write(text);
+      setFiles(files);
     }
     setSending(false);
     area.current?.focus();
   };
   const onKey = (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    // The Enter that ends a composition has this code in Safari. With a touched keyboard there is no Shift.
+    const isComposing = event.isComposing || event.keyCode === 229;
+    if (event.key !== "Enter" || event.shiftKey || isComposing || isTouched) return;
     event.preventDefault();
     submit();
   };
   const onPaste = (event) => {
-    if (event.clipboardData.files.length === 0) return;
+    const pasted = [...event.clipboardData.files];
+    const written = event.clipboardData.getData("text/plain");
+    // A file that was copied comes with its name, a table with a picture of it.
+    const isFile = !written.trim() || pasted.some(({ name }) => name === written.trim());
+    if (pasted.length > 0 && isFile) {
+      event.preventDefault();
+      attach(pasted);
+      return;
+    }
+    setOffered(pasted.filter((file) => !isBlind || !isPicture(file)));
+    if (written.length <= LONG) return;
     event.preventDefault();
-    attach(event.clipboardData.files);
+    attach([new File([written], t.pastedText, { type: "text/plain" })]);
+  };
+  const attachOffered = (file) => {
+    setOffered(offered.filter((each) => each !== file));
+    attach([file]);
   };
   const onDrop = (event) => {
     if (event.dataTransfer.files.length === 0) return;
     event.preventDefault();
     attach(event.dataTransfer.files);
   };
-  return html`<form class="composer" onSubmit=${submit} onDrop=${onDrop}
+  return html`<form class="composer" id="composer" onSubmit=${submit} onDrop=${onDrop}
     onDragOver=${(event) => event.preventDefault()}>
     ${files.length > 0 && html`<${Files} files=${files}
       remove=${(key) => setFiles(files.filter((file) => file.key !== key))} />`}
-    <textarea ref=${area} id="message" rows="1" dir="auto" placeholder=${t.writeMessage}
+    ${offered.length > 0 && html`<${Offers} files=${offered} attach=${attachOffered} />`}
+    <textarea ref=${area} id="message" rows="1" dir="auto" enterkeyhint=${isTouched ? "enter" : "send"} placeholder=${t.writeMessage}
       aria-label=${t.writeMessage} value=${text} onInput=${(event) => write(event.target.value)}
       onKeyDown=${onKey} onPaste=${onPaste}></textarea>
     <div class="row">
       <input type="file" multiple hidden ref=${picker} tabindex="-1" aria-hidden="true"
         onChange=${(event) => { attach(event.target.files); event.target.value = ""; }} />
       <${IconButton} icon="attach" label=${t.attach} onClick=${() => picker.current.click()} />
+      ${(model?.kind ?? "model") === "model" && html`<${ToolMenu} model=${model}
+        settings=${kept.values.tool_settings} set=${kept.setTools} />`}
       ${can("thinking") && html`<button type="button" class="toggle" aria-pressed=${`${thinks}`}
         onClick=${() => { setThinks(!thinks); preference.write("think", thinks ? null : "on"); }}>
         ${t.think}</button>`}
@@ -121,7 +159,7 @@ export function Composer({ session, model, onSend, onStop, disabled }) {
         ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
             <${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
-            disabled=${!text.trim() || isSending || disabled}><${Icon} name="send" /></button>`}
+            disabled=${isEmpty || isSending || disabled}><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }

@@ -1,50 +1,15 @@
 // The messages of a session. Only the latest are drawn at first; more when one scrolls up.
 
 import { answerKey, withoutLastAnswer } from "../conversation/history.js";
-import { html, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
-import { chat, live, sending } from "../state/chat.js";
+import { html, useEffect, useRef, useState, useValue } from "../library.js";
+import { chat, live, sending, turnWindow } from "../state/chat.js";
 import { t } from "../texts.js";
+import { useEnd } from "./end.js";
+import { Failure, Unanswered } from "./failure.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./messages.js";
 
 const WINDOW = 40;
-const NEAR = 60; // pixels from the end that count as its end
-
-/** Keep the end in view while it is in view; return `{scroller, content, isAtEnd, toEnd}`. */
-function useEnd(session) {
-  const scroller = useRef(null);
-  const content = useRef(null);
-  const sticks = useRef(true);
-  const [isAtEnd, setAtEnd] = useState(true);
-  const toEnd = () => {
-    sticks.current = true;
-    scroller.current.scrollTop = scroller.current.scrollHeight;
-  };
-  useLayoutEffect(toEnd, [session]);
-  useEffect(() => {
-    const element = scroller.current;
-    let height = 0;
-    const observer = new ResizeObserver(() => {
-      if (sticks.current) element.scrollTop = element.scrollHeight;
-      height = element.scrollHeight;
-    });
-    observer.observe(content.current);
-    observer.observe(element);
-    const onScroll = () => {
-      // A scroll that is not the person's own comes with another height.
-      if (element.scrollHeight !== height && sticks.current) return;
-      const isNear = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
-      sticks.current = isNear;
-      setAtEnd(isNear);
-    };
-    element.addEventListener("scroll", onScroll, { passive: true });
-    return () => {
-      observer.disconnect();
-      element.removeEventListener("scroll", onScroll);
-    };
-  }, []);
-  return { scroller, content, isAtEnd, toEnd };
-}
 
 function Earlier({ count, show }) {
   const element = useRef(null);
@@ -71,8 +36,27 @@ function liveItem(run, items) {
   };
 }
 
-export function Conversation() {
-  const { id, items: stored, variants } = useValue(chat);
+/** Return the key of the item before which the summary's line is; null: behind all, undefined: none. */
+function placeOfSummary({ session, items }) {
+  const through = session.history_summary?.through_message_id;
+  const last = through ? session.messages.findIndex(({ message_id: id }) => id === through) : -1;
+  if (last < 0) return undefined;
+  return items.find(({ kind, index }) => kind === "question" && index > last)?.key ?? null;
+}
+
+/** Where a summary stands for what is above; its text can be opened. */
+function SummaryLine({ summary }) {
+  const turn = useValue(turnWindow);
+  const isRead = summary.requested || turn?.summarised_messages > 0;
+  return html`<details class="summary-line">
+    <summary><span>${isRead ? t.summaryIsRead : t.summaryIsReady}</span></summary>
+    <div class="summary-text" dir="auto">${summary.text}</div>
+  </details>`;
+}
+
+export function Conversation({ withoutTools }) {
+  const current = useValue(chat);
+  const { id, items: stored, variants } = current;
   const now = useValue(live);
   const sent = useValue(sending);
   const [limit, setLimit] = useState(WINDOW);
@@ -88,18 +72,24 @@ export function Conversation() {
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
+  const place = placeOfSummary(current);
+  const line = place !== undefined
+    && html`<${SummaryLine} key="summary" summary=${current.session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
       ${items.length > limit && html`<${Earlier} count=${items.length - limit}
         show=${() => setLimit(limit + WINDOW)} />`}
-      ${shown.map((item) => item.kind === "question"
-        ? html`<${Question} key=${item.key} message=${item.message} index=${item.index}
-            sessionId=${id} isBusy=${isBusy} />`
-        : html`<${Answer} key=${item.key} answer=${item.answer} version=${item.answer.version}
+      ${shown.flatMap((item) => item.kind === "question"
+        ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
+            sessionId=${id} isBusy=${isBusy} />`]
+        : [html`<${Answer} key=${item.key} answer=${item.answer} version=${item.answer.version}
             last=${item.last} dropped=${item.dropped ?? 0} sessionId=${id} isBusy=${isBusy}
-            isLast=${item === items.at(-1)} variants=${variantsOf(item.question)} />`)}
+            isLast=${item === items.at(-1)} variants=${variantsOf(item.question)} />`])}
+      ${place === null && line}
       ${sent && html`<${Question} key="sent" index=${null} sessionId=${id} isBusy=${true}
         message=${{ content: sent.message }} />`}
+      ${!isBusy && items.at(-1)?.kind === "question" && html`<${Unanswered} />`}
+      ${!isBusy && html`<${Failure} withoutTools=${withoutTools} />`}
     </div>
     ${!isAtEnd && html`<button type="button" class="to-end" aria-label=${t.toEnd} title=${t.toEnd}
       onClick=${toEnd}><${Icon} name="down" /></button>`}

@@ -1,11 +1,12 @@
 // A question that a tool asks while it runs: a form made of its schema.
 
-import { html } from "../library.js";
+import { html, useRef } from "../library.js";
 import { decide } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { confirmLink } from "./dialog.js";
+import { useStillness } from "./stillness.js";
 
 function Field({ name, schema, required }) {
   const label = visible(schema.title ?? name);
@@ -45,20 +46,24 @@ export function Elicitation({ request }) {
   const { elicitation, confirmation_id: id } = request;
   const schema = elicitation.requested_schema ?? { properties: {} };
   const properties = schema.properties ?? {};
+  const buttons = useRef(null);
+  const { isStill, check } = useStillness(buttons);
   const submit = (event) => {
     event.preventDefault();
+    if (!check()) return;
     const content = answerOf(event.target, properties);
     attempt(() => decide(id, { approved: true, arguments: content }));
   };
+  const decline = () => check() && attempt(() => decide(id, { approved: false }));
   return html`<form class="elicitation" onSubmit=${submit}>
     <p dir="auto">${visible(elicitation.message ?? "")}</p>
     ${elicitation.url && html`<button type="button" class="link" dir="ltr"
       onClick=${() => confirmLink(elicitation.url)}>${visible(elicitation.url)}</button>`}
     ${Object.entries(properties).map(([name, each]) => html`<${Field} key=${name} name=${name}
       schema=${each} required=${(schema.required ?? []).includes(name)} />`)}
-    <div class="row">
-      <button class="primary">${t.answer}</button>
-      <button type="button" onClick=${() => attempt(() => decide(id, { approved: false }))}>${t.decline}</button>
+    <div class="row buttons ${isStill ? "" : "fresh"}" ref=${buttons}>
+      <button class="primary" aria-disabled=${`${!isStill}`}>${t.answer}</button>
+      <button type="button" aria-disabled=${`${!isStill}`} onClick=${decline}>${t.decline}</button>
     </div>
   </form>`;
 }

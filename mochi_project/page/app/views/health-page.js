@@ -1,22 +1,11 @@
 // Whether the server, its providers and its files are as they should be.
 
-import { get } from "../api.js";
-import { html, useEffect, useState } from "../library.js";
-import { doctor, health } from "../state/catalogue.js";
-import { fail } from "../state/notices.js";
+import { html, useState } from "../library.js";
+import { doctor, health, providers } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
 import { ActionButton, Facts, Loaded, useFresh } from "./parts.js";
-
-function useCheck() {
-  const [providers, setProviders] = useState(null);
-  const check = () => get("models/check").then((answer) => setProviders(answer.providers), fail);
-  useEffect(() => {
-    check();
-  }, []);
-  return [providers, check];
-}
 
 function Provider({ name, provider }) {
   const { configured, reachable, models: count, latency_ms: latency, problem } = provider;
@@ -25,7 +14,7 @@ function Provider({ name, provider }) {
   const tone = reachable ? "done" : configured ? "failed" : "";
   return html`<li class="card line ${tone}"><div class="card-head">
     <span class="name">${name}</span>
-    <span class="summary" dir="auto">${problem ? visible(problem) : reachable ? t.modelCount(count ?? 0, latency) : ""}</span>
+    <span class="summary" dir="auto">${problem ? visible(problem.message ?? "") : reachable ? t.modelCount(count ?? 0, latency) : ""}</span>
     <span class="state">${state}</span>
   </div></li>`;
 }
@@ -58,31 +47,40 @@ function Topic({ topic, findings }) {
   </div>`;
 }
 
+function Server({ server }) {
+  const { status, version, ollama_host: host, ollama_connected: isOllama, redis_connected: redis } = server;
+  return html`<${Facts} facts=${[
+    [t.status, status === "ok" ? t.isWell : status],
+    [t.version, version],
+    ["Ollama", `${host} · ${isOllama ? t.isReachable : t.isNotReachable}`],
+    ["Redis", redis === null ? t.isNotConfigured : redis ? t.isReachable : t.isNotReachable],
+  ]} />`;
+}
+
+function Providers({ all }) {
+  return html`<ul class="plain">${Object.entries(all).map(([name, provider]) => html`<${Provider}
+    key=${name} name=${name} provider=${provider} />`)}</ul>`;
+}
+
+function Report({ report }) {
+  return html`<p class="hint">${t.findingCount(report.errors, report.warnings)}</p>
+    <${Findings} report=${report} />`;
+}
+
+/** Each section is loaded, and fails, by itself. */
 export function HealthPage({ openSidebar }) {
-  const state = useFresh(health);
+  const server = useFresh(health);
+  const checked = useFresh(providers);
   const report = useFresh(doctor);
-  const [providers, check] = useCheck();
-  const server = state.value;
-  const facts = server && [
-    [t.status, server.status === "ok" ? t.isWell : server.status],
-    [t.version, server.version],
-    ["Ollama", `${server.ollama_host} · ${server.ollama_connected ? t.isReachable : t.isNotReachable}`],
-    ["Redis", server.redis_connected === null ? t.isNotConfigured
-      : server.redis_connected ? t.isReachable : t.isNotReachable],
-  ];
   return html`<${PageFrame} title=${t.page.health} openSidebar=${openSidebar}
     actions=${html`<${ActionButton} label=${t.checkAgain}
-      run=${() => Promise.all([health.reload(), doctor.reload(), check()])} />`}>
-    <${Loaded} state=${state}>${facts && html`<${Facts} facts=${facts} />`}</${Loaded}>
+      run=${() => Promise.all([health, providers, doctor].map((each) => each.reload()))} />`}>
+    <${Loaded} state=${server}>${server.value && html`<${Server} server=${server.value} />`}</${Loaded}>
     <section class="group"><h2>${t.providers}</h2>
-      ${providers === null ? html`<p class="hint" role="status">${t.loading}</p>` : html`<ul class="plain">
-        ${Object.entries(providers).map(([name, provider]) => html`<${Provider} key=${name} name=${name}
-          provider=${provider} />`)}</ul>`}
+      <${Loaded} state=${checked}>${checked.value && html`<${Providers} all=${checked.value.providers} />`}</${Loaded}>
     </section>
     <section class="group"><h2>${t.findings}</h2>
-      <${Loaded} state=${report}>${report.value && html`
-        <p class="hint">${t.findingCount(report.value.errors, report.value.warnings)}</p>
-        <${Findings} report=${report.value} />`}</${Loaded}>
+      <${Loaded} state=${report}>${report.value && html`<${Report} report=${report.value} />`}</${Loaded}>
     </section>
   </${PageFrame}>`;
 }

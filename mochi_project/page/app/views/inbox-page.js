@@ -1,14 +1,35 @@
 // The inbox: all calls that wait for a person, in all sessions.
 
-import { html, useValue } from "../library.js";
+import { get, part } from "../api.js";
+import { html, useEffect, useState, useValue } from "../library.js";
 import { address } from "../router.js";
 import { confirmations } from "../state/inbox.js";
+import { areOn, canNotify, toggle } from "../state/notifications.js";
+import { sessions, title } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { Decision } from "./call-card.js";
+import { Decision } from "./decision.js";
 import { Elicitation } from "./elicitation.js";
 import { Icon } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
+
+/** A link to the conversation in which a call waits, by its title. */
+function Conversation({ id }) {
+  const listed = useValue(sessions).find(({ session_id: each }) => each === id);
+  const [read, setRead] = useState(null);
+  const isMissing = !listed;
+  useEffect(() => {
+    if (!isMissing) return;
+    get(`sessions/${part(id)}`).then((session) => {
+      const question = session.messages.find(({ role }) => role === "user")?.content;
+      setRead({ title: session.title, preview: question });
+    }, () => {}); // the link leads there without a title
+  }, [isMissing]);
+  const session = listed ?? read;
+  const name = session ? title(session) : id;
+  return html`<a class="conversation" dir="auto" href=${address("chat", id)}>
+    ${t.conversationOf(visible(name.slice(0, 120)))}</a>`;
+}
 
 function Entry({ confirmation }) {
   const { tool_name: tool, agent_name: agent, session_id: session } = confirmation;
@@ -20,9 +41,9 @@ function Entry({ confirmation }) {
       ${agent && html`<span class="tag">${t.agentNamed(visible(agent))}</span>`}
       <span class="grow"></span>
       <time datetime=${confirmation.asked_at}>${since}</time>
-      <a href=${address("chat", session)}>${t.toConversation}</a>
     </div>
     <div class="card-body">
+      <${Conversation} id=${session} />
       ${confirmation.elicitation
         ? html`<${Elicitation} request=${confirmation} />`
         : html`<${Decision} confirmation=${confirmation} />`}
@@ -32,7 +53,9 @@ function Entry({ confirmation }) {
 
 export function InboxPage({ openSidebar }) {
   const waiting = useValue(confirmations);
-  return html`<${PageFrame} title=${t.page.inbox} openSidebar=${openSidebar}>
+  const isTold = useValue(areOn);
+  return html`<${PageFrame} title=${t.page.inbox} openSidebar=${openSidebar} actions=${canNotify && html`<button
+      type="button" class="toggle" aria-pressed=${`${isTold}`} title=${t.notifiesOf} onClick=${toggle}>${t.notifications}</button>`}>
     ${waiting.length === 0 && html`<p class="hint">${t.inboxIsEmpty}</p>`}
     <ul class="plain">
       ${waiting.map((confirmation) => html`<${Entry} key=${confirmation.confirmation_id}

@@ -1,6 +1,6 @@
 // Markdown as it is shown; a text that grows is drawn block by block.
 
-import { html, memo, useLayoutEffect, useRef } from "../library.js";
+import { Boundary, html, memo, useEffect, useLayoutEffect, useRef, useState } from "../library.js";
 import { addCodeHeads, colourCode } from "../markdown/code.js";
 import { showFormulas } from "../markdown/formulas.js";
 import { patch } from "../markdown/patch.js";
@@ -28,14 +28,27 @@ function onClick(event) {
   confirmLink(link.getAttribute("href"));
 }
 
-/** `isComplete` is false while more text may come. */
-export const Markdown = memo(({ text, isComplete }) => {
+const Blocks = memo(({ text, isComplete }) => {
   const parser = useRef(null);
+  const [, drawRest] = useState(0);
   parser.current ??= new MarkdownText();
-  const blocks = parser.current.blocks(text, { isComplete });
+  const { blocks, rest } = parser.current.blocks(text, { isComplete });
+  useEffect(() => {
+    if (!rest) return undefined;
+    const timer = setTimeout(() => drawRest((count) => count + 1));
+    return () => clearTimeout(timer);
+  });
   const last = blocks.length - 2;
   return html`<div class="markdown" onClick=${onClick}>
     ${blocks.map((content, index) => html`<${Block} key=${index} content=${content}
       isComplete=${isComplete || index < last} />`)}
+    ${rest && html`<div class="block plain" dir="auto" key="rest">${rest}</div>`}
   </div>`;
 });
+
+/** `isComplete` is false while more text may come. What cannot be drawn is shown as it was written. */
+export function Markdown({ text, isComplete }) {
+  return html`<${Boundary} fallback=${() => html`<div class="markdown plain" dir="auto">${text}</div>`}>
+    <${Blocks} text=${text} isComplete=${isComplete} />
+  </${Boundary}>`;
+}

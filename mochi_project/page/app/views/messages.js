@@ -1,9 +1,10 @@
 // Questions and answers, with what can be done with them.
 
-import { html, memo, useState } from "../library.js";
+import { html, memo, useEffect, useFocus, useRef, useState, useValue } from "../library.js";
 import { copy } from "../markdown/code.js";
-import { textOf } from "../conversation/nodes.js";
-import { branch, branchEdited, edit, regenerate, selectVariant, speeds } from "../state/chat.js";
+import { textOf, waitsForPerson } from "../conversation/nodes.js";
+import { canSpeak, readAloud, spoken, stopReading } from "../speech.js";
+import { attemptTurn, branch, branchEdited, edit, regenerate, selectVariant, speeds } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { Nodes } from "./answer.js";
@@ -15,13 +16,12 @@ function QuestionEditor({ message, index, close }) {
   const finish = async (action) => {
     if (await attempt(action)) close();
   };
-  return html`<form class="editor" onSubmit=${(event) => {
+  return html`<form class="editor" onKeyDown=${(event) => event.key === "Escape" && close()} onSubmit=${(event) => {
       event.preventDefault();
       finish(() => edit(index, text));
     }}>
     <textarea dir="auto" rows=${Math.min(text.split("\n").length + 1, 14)} aria-label=${t.editQuestion}
-      value=${text} onInput=${(event) => setText(event.target.value)}
-      ref=${(element) => element?.dataset.seen || (element && (element.dataset.seen = "1", element.focus()))}></textarea>
+      value=${text} onInput=${(event) => setText(event.target.value)} ref=${useFocus()}></textarea>
     <p class="hint">${t.editReplaces}</p>
     <div class="row wrap">
       <button class="primary" disabled=${!text.trim()}>${t.askAnew}</button>
@@ -34,14 +34,21 @@ function QuestionEditor({ message, index, close }) {
 
 export const Question = memo(({ message, index, sessionId, isBusy }) => {
   const [isEdited, setEdited] = useState(false);
-  return html`<article class="question" aria-label=${t.yourMessage}>
+  const article = useRef(null);
+  const wasEdited = useRef(false);
+  useEffect(() => {
+    // The button that began it is there again.
+    if (wasEdited.current && !isEdited) article.current.querySelector("[name=edit]")?.focus();
+    wasEdited.current = isEdited;
+  }, [isEdited]);
+  return html`<article class="question" aria-label=${t.yourMessage} ref=${article}>
     ${isEdited
       ? html`<${QuestionEditor} message=${message} index=${index} close=${() => setEdited(false)} />`
       : html`<div class="bubble" dir="auto">${message.content}</div>`}
     <${Attachments} list=${message.attachments ?? []} sessionId=${sessionId} />
     ${!isEdited && index !== null && html`<div class="actions">
       <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(message.content)} />
-      <${IconButton} icon="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
+      <${IconButton} icon="edit" name="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
     </div>`}
   </article>`;
 });
@@ -64,6 +71,28 @@ function figures(message) {
   return parts.filter(Boolean).join(" · ");
 }
 
+/** Reads an answer as it is seen, or ends that. */
+function ReadButton({ id }) {
+  const isRead = useValue(spoken) === id;
+  const onClick = ({ target }) => {
+    if (isRead) stopReading();
+    else readAloud(id, [...target.closest(".answer").querySelectorAll(".markdown .block")].map((block) => block.innerText).join("\n"));
+  };
+  return html`<${IconButton} icon=${isRead ? "stop" : "voice"} label=${isRead ? t.stopReading : t.readAloud} onClick=${onClick} />`;
+}
+
+/** That the model works, or that it waits for a person. */
+function Working({ answer }) {
+  if (waitsForPerson(answer)) {
+    return html`<div class="working"><span class="dots resting" aria-hidden="true"><i></i><i></i><i></i></span>
+      <span class="hint">${t.callState.asking}</span></div>`;
+  }
+  return html`<div class="working">
+    <span class="dots" role="img" aria-label=${t.isAnswering}><i></i><i></i><i></i></span>
+    ${answer.children.length === 0 && html`<span class="hint">${t.waitingForModel}</span>`}
+  </div>`;
+}
+
 /** An answer: a stored one, whose last message is `last`, or one that is being written. */
 export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast, isBusy, variants }) => {
   const isLive = last === null;
@@ -71,16 +100,14 @@ export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast,
     ${dropped > 0 && html`<p class="hint">${t.leftOut(dropped)}</p>`}
     <${Nodes} node=${answer} version=${version} isLive=${isLive} sessionId=${sessionId} />
     ${isLive
-      ? html`<div class="working">
-          <span class="dots" role="img" aria-label=${t.isAnswering}><i></i><i></i><i></i></span>
-          ${answer.children.length === 0 && html`<span class="hint">${t.waitingForModel}</span>`}
-        </div>`
+      ? html`<${Working} answer=${answer} />`
       : html`
         ${last.interrupted && html`<p class="hint">${t.wasInterrupted}</p>`}
         <div class="actions">
           <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(textOf(answer))} />
+          ${canSpeak && last.message_id && html`<${ReadButton} id=${last.message_id} />`}
           ${isLast && html`<${IconButton} icon="retry" label=${t.regenerate} disabled=${isBusy}
-            onClick=${() => attempt(regenerate)} />`}
+            onClick=${() => attemptTurn(regenerate, "answer")} />`}
           ${last.message_id && html`<${IconButton} icon="branch" label=${t.branchOff}
             onClick=${() => attempt(() => branch(last.message_id))} />`}
           ${variants && html`<${Variants} variants=${variants} last=${last} />`}

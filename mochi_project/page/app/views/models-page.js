@@ -1,28 +1,15 @@
 // The models of all providers.
 
-import { html, useEffect, useState } from "../library.js";
-import { get, post } from "../api.js";
+import { html } from "../library.js";
+import { post } from "../api.js";
 import { go } from "../router.js";
-import { models } from "../state/catalogue.js";
+import { inMemory, models } from "../state/catalogue.js";
 import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
 import { ActionButton, Entry, Facts, Loaded, useFresh } from "./parts.js";
 import { Pulls } from "./pulls.js";
-
-/** Return the names of the models that are in memory; of vendors, that is not known. */
-function useInMemory(answer) {
-  const [names, setNames] = useState([]);
-  const look = () => get("../../ollama/api/ps").then(
-    ({ models: all }) => setNames(all.map(({ name }) => name)),
-    () => setNames([]),
-  );
-  useEffect(() => {
-    look();
-  }, [answer]);
-  return [names, look];
-}
 
 /** Load a model into memory, or unload it, where its provider does so. */
 function keepInMemory(name, isKept) {
@@ -64,21 +51,21 @@ function Model({ model, isInMemory, onMemory }) {
 
 export function ModelsPage({ openSidebar }) {
   const state = useFresh(models);
-  const [inMemory, look] = useInMemory(state.value);
+  const loaded = useFresh(inMemory).value.models.map(({ name }) => name);
   const groups = new Map();
   for (const model of state.value.models) {
     const group = model.kind === "model" ? model.provider : t.kind[model.kind];
     groups.set(group, [...(groups.get(group) ?? []), model]);
   }
   return html`<${PageFrame} title=${t.page.models} openSidebar=${openSidebar}
-    actions=${html`<${ActionButton} label=${t.reload} run=${models.reload} />`}>
+    actions=${html`<${ActionButton} label=${t.reload} run=${() => Promise.all([models.reload(), inMemory.reload()])} />`}>
     <${Loaded} state=${state}>
       ${state.value.problems.map(({ provider, message }) => html`<p class="warning" dir="auto" key=${provider}>
         <strong>${provider}</strong>: ${visible(message)}</p>`)}
       ${[...groups].map(([group, members]) => html`<section key=${group} class="group">
         <h2>${group}</h2>
         <ul class="plain">${members.map((model) => html`<${Model} key=${model.name} model=${model}
-          isInMemory=${inMemory.includes(model.name)} onMemory=${look} />`)}</ul>
+          isInMemory=${loaded.includes(model.name)} onMemory=${inMemory.reload} />`)}</ul>
       </section>`)}
     </${Loaded}>
     <${Pulls} />

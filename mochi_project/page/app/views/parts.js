@@ -1,6 +1,6 @@
 // What several pages are made of: entries that unfold, facts, problems with file and line.
 
-import { html, useEffect, useState, useValue } from "../library.js";
+import { Boundary, html, useEffect, useState, useValue } from "../library.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -14,11 +14,14 @@ export function useFresh(resource) {
   return useValue(resource.state);
 }
 
-/** What is loaded: a line while it comes or when it has failed, else its children. */
+/** A line that says what went wrong. */
+export const problemLine = (error) => html`<p class="error-text" role="alert">${error.message}</p>`;
+
+/** What is loaded: a line while it comes, or when it has failed or cannot be drawn; else its children. */
 export function Loaded({ state, children }) {
-  if (state.error) return html`<p class="error-text" role="alert">${state.error.message}</p>`;
+  if (state.error) return problemLine(state.error);
   if (!state.loaded) return html`<p class="hint" role="status">${t.loading}</p>`;
-  return children;
+  return html`<${Boundary} fallback=${problemLine}>${children}</${Boundary}>`;
 }
 
 /** An entry of a list; `load` is called when it is opened, and `body` gets what it resolves to. */
@@ -40,6 +43,15 @@ export function Entry({ icon, name, summary, state, tone = "", load, body }) {
       ${content ? body(content.value) : html`<p class="hint">${t.loading}</p>`}
     </div>`}
   </li>`;
+}
+
+/** A list without entries: what it is for, an example of an entry, and a button that begins one. */
+export function Empty({ text, example, children }) {
+  return html`<div class="empty">
+    <p>${text}</p>
+    <${Code} label=${t.example} text=${example} />
+    <div class="row">${children}</div>
+  </div>`;
 }
 
 /** Pairs of a label and a value; those whose value is empty are left out. */

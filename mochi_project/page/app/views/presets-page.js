@@ -10,7 +10,7 @@ import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { Loaded, useFresh } from "./parts.js";
+import { Empty, Loaded, useFresh } from "./parts.js";
 import { AgentChoices, ModelField, OptionFields, PolicyField, ToolChoices } from "./setting-fields.js";
 
 const EMPTY = {
@@ -49,7 +49,7 @@ function PresetEditor({ name, preset }) {
       <textarea rows="6" dir="auto" value=${values.system_prompt ?? ""}
         onInput=${(event) => set({ system_prompt: event.target.value })}></textarea></label>
     <${OptionFields} value=${values.options ?? {}} onChange=${(options) => set({ options })} />
-    <${ToolChoices} chosen=${values.tools} onChange=${(tools) => set({ tools })} />
+    <${ToolChoices} settings=${{ tools: values.tools }} onChange=${({ tools }) => set({ tools })} />
     <${PolicyField} value=${values.policy} onChange=${(policy) => set({ policy })} />
     <${AgentChoices} chosen=${values.agents} onChange=${(agents) => set({ agents })} />
     <div class="row end">
@@ -77,13 +77,23 @@ export function NewPresetPage({ openSidebar }) {
   </${PageFrame}>`;
 }
 
+const EXAMPLE = `---
+description: Answers in a sentence
+model: qwen3:8b
+options:
+  temperature: 0.2
+---
+
+Answer in one sentence.`;
+
 function PresetList({ openSidebar }) {
   const state = useFresh(presets);
   return html`<${PageFrame} title=${t.page.presets} openSidebar=${openSidebar}
     actions=${html`<a class="button" href=${address("new-preset")}>${t.newPreset}</a>`}>
     <p class="hint">${t.aboutPresets}</p>
     <${Loaded} state=${state}>
-      ${state.value.presets.length === 0 && html`<p class="hint">${t.noPresets}</p>`}
+      ${state.value.presets.length === 0 && html`<${Empty} text=${t.noPresets} example=${EXAMPLE}>
+        <a class="button" href=${address("new-preset")}>${t.newPreset}</a></${Empty}>`}
       <ul class="plain">${state.value.presets.map(({ name, description, model, valid, error_message: problem }) => html`
         <li class="card line ${valid ? "" : "failed"}" key=${name}>
           <a class="card-head" href=${address("presets", name)}>

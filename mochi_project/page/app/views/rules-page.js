@@ -3,13 +3,14 @@
 import { get, part, query, remove } from "../api.js";
 import { html, useEffect, useState } from "../library.js";
 import { policies } from "../state/catalogue.js";
+import { copy } from "../markdown/code.js";
 import { attempt, notify } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
 import { IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { Facts, Loaded, useFresh } from "./parts.js";
+import { Empty, Facts, Loaded, useFresh } from "./parts.js";
 
 const nameOf = (rule) => (rule.tool === "*" ? t.everyTool : rule.tool);
 
@@ -63,6 +64,11 @@ export function RulesOfSession({ sessionId }) {
   </section>`;
 }
 
+const EXAMPLE = `[
+  {"tool": "write_file", "action": "allow", "arguments": {"path": "notes/*"}},
+  {"tool": "send_mail", "action": "ask"}
+]`;
+
 export function RulesPage({ openSidebar }) {
   const state = useFresh(policies);
   const { policies: rules, problems } = state.value;
@@ -70,7 +76,8 @@ export function RulesPage({ openSidebar }) {
     <p class="hint">${t.aboutRules}</p>
     <${Loaded} state=${state}>
       ${problems.map((problem) => html`<p class="warning" dir="auto" key=${problem}>${visible(problem)}</p>`)}
-      ${rules.length === 0 && problems.length === 0 && html`<p class="hint">${t.noRules}</p>`}
+      ${rules.length === 0 && problems.length === 0 && html`<${Empty} text=${t.noRules} example=${EXAMPLE}>
+        <button type="button" onClick=${() => copy(EXAMPLE)}>${t.copyExample}</button></${Empty}>`}
       <${RuleList} rules=${rules} onRemoved=${policies.reload} />
     </${Loaded}>
   </${PageFrame}>`;

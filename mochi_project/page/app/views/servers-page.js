@@ -1,17 +1,30 @@
 // The MCP servers: how they are, what they offer, what they have written; they can be changed here.
 
 import { follow, get, part, patch, post, remove } from "../api.js";
-import { html, useEffect, useState } from "../library.js";
+import { html, useEffect, useRef, useState } from "../library.js";
 import { servers } from "../state/catalogue.js";
 import { attempt, fail } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { confirm, confirmLink, openDialog } from "./dialog.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Code, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
+import { ActionButton, Code, Empty, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
 
 const TONES = { ready: "done", starting: "running", failed: "failed", needs_authorization: "asking" };
-const EXAMPLE = '{\n  "command": "uvx",\n  "args": ["mcp-server-time"]\n}';
+const EXAMPLE = `{
+  "mcpServers": {
+    "time": {"command": "uvx", "args": ["mcp-server-time"]}
+  }
+}`;
+
+/** Return `[name, config]` of each server of a block `{"mcpServers": {…}}`, or of one configuration. */
+function serversIn(text, name) {
+  const given = JSON.parse(text);
+  const block = given.mcpServers;
+  if (block) return Object.entries(block);
+  if (!name) throw new Error(t.nameIsMissing);
+  return [[name, given]];
+}
 
 const then = (action) => async () => {
   await action();
@@ -25,20 +38,24 @@ async function askToRemove(name) {
 
 function AddServer({ close }) {
   const [problem, setProblem] = useState(null);
+  const added = useRef(new Set());
   const submit = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
     try {
-      const config = JSON.parse(form.get("config"));
-      await post("mcp/add", { name: form.get("name").trim(), config });
-      await servers.reload();
+      const given = serversIn(form.get("config"), form.get("name").trim());
+      for (const [name, config] of given) {
+        if (!added.current.has(name)) await post("mcp/add", { name, config });
+        added.current.add(name); // what follows may be refused, and sent again
+      }
       close();
     } catch (error) {
       setProblem(error instanceof SyntaxError ? t.notJson(error.message) : error.message);
     }
+    await servers.reload();
   };
   return html`<form class="form" onSubmit=${submit}>
-    <label class="field"><span>${t.name}</span><input name="name" required autocomplete="off" /></label>
+    <label class="field"><span>${t.nameOfServer}</span><input name="name" autocomplete="off" /></label>
     <label class="field"><span>${t.configuration}</span>
       <textarea name="config" class="code" rows="7" dir="ltr" spellcheck="false" required>${EXAMPLE}</textarea></label>
     <p class="warning">${t.serverIsProgram}</p>
@@ -104,7 +121,8 @@ export function ServersPage({ openSidebar }) {
     <p class="hint">${t.aboutServers}</p>
     <${Loaded} state=${state}>
       <${Problems} problems=${state.value.problems} />
-      ${all.length === 0 && html`<p class="hint">${t.noServers}</p>`}
+      ${all.length === 0 && html`<${Empty} text=${t.noServers} example=${EXAMPLE}>
+        <button type="button" onClick=${() => openDialog(t.addServer, AddServer)}>${t.addServer}</button></${Empty}>`}
       <ul class="plain">${all.map((server) => html`<${Entry} key=${server.name} icon="server"
         name=${server.name} summary=${server.last_error ?? t.toolCount(server.tools.length)}
         tone=${TONES[server.state] ?? ""} state=${t.serverState[server.state]}

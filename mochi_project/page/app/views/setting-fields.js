@@ -1,10 +1,11 @@
 // Fields that settings of chats and presets have in common.
 
-import { html, useState } from "../library.js";
+import { html, useState, useValue } from "../library.js";
 import { agents, models, tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { useFresh } from "./parts.js";
+import { chosenTools, ToolList } from "./tool-list.js";
 
 export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
 
@@ -63,10 +64,12 @@ function NameChoices({ legend, entries, chosen, onChange }) {
   </fieldset>`;
 }
 
-export function ToolChoices({ chosen, onChange }) {
-  const { value } = useFresh(tools);
-  return html`<${NameChoices} legend=${t.page.tools} entries=${Object.values(value.tools)}
-    chosen=${chosen} onChange=${onChange} />`;
+/** `settings` are those of tools; `onChange(changes)` gets what a choice changes of them. */
+export function ToolChoices({ settings, onChange }) {
+  const { value } = useValue(tools.state);
+  const { length } = chosenTools(settings, value);
+  return html`<fieldset><legend>${t.page.tools} ${length > 0 ? `(${length})` : ""}</legend>
+    <${ToolList} settings=${settings} onChange=${onChange} /></fieldset>`;
 }
 
 export function AgentChoices({ chosen, onChange }) {
@@ -80,6 +83,13 @@ export function PolicyField({ value, onChange }) {
     <select value=${value} onChange=${(event) => onChange(event.target.value)}>
       ${POLICIES.map((policy) => html`<option key=${policy} value=${policy}>${t.policies[policy]}</option>`)}
     </select></label>`;
+}
+
+/** Whether the system prompt describes the tools; null where nothing says it. */
+export function ToolModeField({ value, onChange }) {
+  return html`<label><input type="checkbox" checked=${value === "prompted"}
+    onChange=${(event) => onChange(event.target.checked ? "prompted" : "native")} />
+    <span>${t.describesTools}</span></label>`;
 }
 
 /** A model of a provider. */

@@ -10,7 +10,7 @@ import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
 import { useFresh } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
-import { AgentChoices, OptionFields, PolicyField, ToolChoices } from "./setting-fields.js";
+import { AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices } from "./setting-fields.js";
 
 function promptOf(settings) {
   const first = settings.messages?.[0];
@@ -55,20 +55,11 @@ function WindowField({ status, save }) {
       onChange=${onChange} /></label>`;
 }
 
-/** `settings` is a session, or what a new one will have; `save(changes)` keeps some of them. */
-export function SettingsPanel({ settings, status, sessionId, close, save }) {
-  const [values, setValues] = useState({
-    options: settings.options ?? {},
-    tool_settings: settings.tool_settings ?? {},
-    agent_settings: settings.agent_settings ?? {},
-  });
-  const set = async (changes) => {
-    setValues((before) => ({ ...before, ...changes }));
-    await save(changes);
-    if (sessionId) await attempt(reload);
-  };
+/** `settings` is a session, or what a new one will have; `kept` is of `useChatSettings`. */
+export function SettingsPanel({ settings, status, sessionId, close, kept }) {
+  const { values, policy, set, setTools } = kept;
   const setPrompt = (text) => attempt(async () => {
-    if (!sessionId) await save({ system_prompt: text.trim() ? text : undefined });
+    if (!sessionId) await set({ system_prompt: text.trim() ? text : undefined });
     else {
       const path = `sessions/${part(sessionId)}/system-prompt`;
       await (text.trim() ? put(path, { content: text }) : remove(path));
@@ -76,7 +67,6 @@ export function SettingsPanel({ settings, status, sessionId, close, save }) {
     }
   });
   const { tool_settings: ofTools, agent_settings: ofAgents } = values;
-  const policy = ofTools.execution_policy ?? status?.execution_policy ?? "always_confirm";
   const onKey = (event) => {
     if (event.key !== "Escape") return;
     document.activeElement.blur(); // what is being written is saved when its field is left
@@ -86,10 +76,9 @@ export function SettingsPanel({ settings, status, sessionId, close, save }) {
     <div class="row"><h2 class="grow">${t.chatSettings}</h2>
       <${IconButton} icon="close" label=${t.close} onClick=${close} /></div>
     <${SystemPrompt} value=${promptOf(settings)} onChange=${setPrompt} />
-    <${ToolChoices} chosen=${ofTools.tools ?? []}
-      onChange=${(tools) => set({ tool_settings: { execution_policy: policy, ...ofTools, tools } })} />
-    <${PolicyField} value=${policy}
-      onChange=${(execution_policy) => set({ tool_settings: { tools: [], ...ofTools, execution_policy } })} />
+    <${ToolChoices} settings=${ofTools} onChange=${setTools} />
+    <${PolicyField} value=${policy} onChange=${(execution_policy) => setTools({ execution_policy })} />
+    <${ToolModeField} value=${ofTools.tool_mode} onChange=${(tool_mode) => setTools({ tool_mode })} />
     ${sessionId && html`<${RulesOfSession} sessionId=${sessionId} />`}
     <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
       onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />

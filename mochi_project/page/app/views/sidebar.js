@@ -2,7 +2,7 @@
 
 import { html, memo, useEffect, useRef, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
-import { count as inboxCount } from "../state/inbox.js";
+import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
 import {
   activeRuns, change, deleteSession, download, filter, hasMore, isLoaded, loadMore, problems, sessions, title,
@@ -46,12 +46,13 @@ export function sessionActions(session) {
   ];
 }
 
-const Row = memo(({ session, isOpen, isRunning }) => {
+const Row = memo(({ session, isOpen, isRunning, isWaiting }) => {
   const name = title(session);
   return html`<li class="session ${isOpen ? "open" : ""}">
     <a href=${address("chat", session.session_id)} aria-current=${isOpen ? "page" : null}>
       <span class="session-title" dir="auto">${name}</span>
-      ${isRunning && html`<span class="running" role="img" aria-label=${t.isAnswering}></span>`}
+      ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
+        aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
       ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
         ${session.snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text))}
       </span>`}
@@ -76,6 +77,7 @@ function List() {
   const all = useValue(sessions);
   const { name, page } = useValue(route);
   const active = useValue(activeRuns);
+  const waiting = new Set(useValue(confirmations).map(({ session_id: id }) => id));
   const more = useValue(hasMore);
   const loaded = useValue(isLoaded);
   const unreadable = useValue(problems);
@@ -91,7 +93,7 @@ function List() {
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
         isOpen=${page === "chat" && name === session.session_id}
-        isRunning=${session.session_id in active} />`)}</ul>
+        isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)} />`)}</ul>
     </section>`)}
     ${loaded && all.length === 0 && html`<p class="hint">${isSearch ? t.nothingFound : t.noSessions}</p>`}
     ${more && html`<button type="button" class="quiet wide" onClick=${loadMore}>${t.showMore}</button>`}

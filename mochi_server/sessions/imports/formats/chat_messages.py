@@ -8,12 +8,11 @@ from typing import Any, Final, get_args
 
 import orjson
 
-from ....errors import CannotImport
+from ....errors import JSONObject
 from ...codec import encode
 from ..conversation import (
     Fields,
     Files,
-    LeftOut,
     Role,
     SourceConversation,
     SourceFile,
@@ -47,11 +46,11 @@ def is_message(value: object) -> bool:
 def read(source: Fields, files: Files) -> SourceConversation:  # noqa: ARG001 - they are in the messages
     conversation = SourceConversation(
         program="chat_messages",
-        source_id=source.any_text("id", "conversation_id") or _digest(source.values),
-        place=source.place,
-        title=source.any_text("title"),
+        source_id=source.text("id", "conversation_id") or _digest(source.values),
+        title=source.text("title"),
         created_at=source.time("created_at", "created"),
-        model=source.any_text("model"),
+        model=source.text("model"),
+        left_out=source.left_out,
     )
     if tools := source.values.get("tools"):
         count = len(tools) if isinstance(tools, list) else 1
@@ -60,18 +59,19 @@ def read(source: Fields, files: Files) -> SourceConversation:  # noqa: ARG001 - 
     return conversation
 
 
-def read_lines(messages: list[Fields]) -> SourceConversation:
-    """Read messages that are a conversation, each with its own place."""
-    digest = _digest([message.values for message in messages])
-    conversation = SourceConversation(program="chat_messages", source_id=digest, place="")
-    _add(conversation, messages)
+def read_lines(messages: list[JSONObject]) -> SourceConversation:
+    """Read messages that are a conversation."""
+    conversation = SourceConversation(program="chat_messages", source_id=_digest(messages))
+    _add(conversation, (Fields(message, conversation.left_out) for message in messages))
     return conversation
 
 
 def _add(conversation: SourceConversation, messages: Iterable[Fields]) -> None:
     left_out = conversation.left_out
     for number, source in enumerate(messages):
-        message = _message(number, source, left_out)
+        message = _message(number, source)
+        if message is None:
+            continue
         if message.role != "system":
             conversation.append(str(number), [message])
         elif conversation.nodes:
@@ -87,40 +87,44 @@ def _digest(value: object) -> str:
     return hashlib.sha256(encoded).hexdigest()
 
 
-def _message(number: int, source: Fields, left_out: LeftOut) -> SourceMessage:
+def _message(number: int, source: Fields) -> SourceMessage | None:
     role = _ROLES.get(source.text("role"))
     if role is None:
-        name = source.text("role")[:40]
-        raise CannotImport(f"the role {name!r} is unknown", place=source.at("role"))
+        source.leave_out("message of the role", source.text("role"))
+        return None
     if source.values.keys().isdisjoint({"content", "tool_calls", "function_call"}):
-        raise CannotImport("it has no content", place=source.place)
-    text, files = _content(source, left_out)
+        source.left_out["message without content"] += 1
+        return None
+    text, files = _content(source)
     message = SourceMessage(
         role,
-        text or source.any_text("refusal"),
-        model=source.any_text("model"),
+        text or source.text("refusal"),
+        model=source.text("model"),
         time=source.time("timestamp"),
-        message_id=source.any_text("message_id"),
+        message_id=source.text("message_id"),
     )
     if role == "assistant":
-        message.thinking = source.any_text("thinking", "reasoning_content", "reasoning")
+        message.thinking = source.text("thinking", "reasoning_content", "reasoning")
         _add_calls(number, source, message)
     elif role == "tool":
-        message.tool_call_id = source.any_text("tool_call_id")
-        message.tool_name = source.any_text("tool_name", "name")
+        message.tool_call_id = source.text("tool_call_id")
+        message.tool_name = source.text("tool_name", "name")
     if files and role in {"user", "tool"}:
         message.files = files
     elif files:
-        left_out["file in a reply of a model"] += len(files)
+        source.left_out["file in a reply of a model"] += len(files)
     if unknown := source.values.keys() - _KNOWN:
-        left_out["unknown field of a message"] += len(unknown)
+        source.left_out["unknown field of a message"] += len(unknown)
     return message
 
 
 def _add_calls(number: int, source: Fields, message: SourceMessage) -> None:
     for index, call in enumerate(source.objects("tool_calls"), start=1):
         function = call.object("function")
-        call_id = call.any_text("id") or f"{number}-{index}"
+        if not function.values:
+            call.leave_out("call of the type", call.text("type"))
+            continue
+        call_id = call.text("id") or f"{number}-{index}"
         message.calls.append(
             call_of(call_id, function.text("name"), function.values.get("arguments"))
         )
@@ -130,28 +134,30 @@ def _add_calls(number: int, source: Fields, message: SourceMessage) -> None:
         message.calls.append(call_of(str(number), function.text("name"), arguments))
 
 
-def _content(source: Fields, left_out: LeftOut) -> tuple[str, list[SourceFile]]:
-    content = source.values.get("content")
-    if content is None or isinstance(content, str):
-        return content or "", []
+def _content(source: Fields) -> tuple[str, list[SourceFile]]:
+    if isinstance(content := source.values.get("content"), str):
+        return content, []
     texts, files = [], []
-    for part in source.objects("content"):
+    for value in source.list("content"):
+        part = Fields(as_object(value), source.left_out)
         kind = part.text("type")
-        if kind in {"text", "input_text", "output_text", "refusal"}:
-            texts.append(part.any_text("text", "refusal"))
+        if isinstance(value, str):
+            texts.append(value)
+        elif kind in {"text", "input_text", "output_text", "refusal"}:
+            texts.append(part.text("text", "refusal"))
         elif (file := _file(part)) is not None:
             files.append(file)
         elif kind in {"image_url", "input_image"}:
-            left_out["image that is not in the export"] += 1
+            source.left_out["image that is not in the export"] += 1
         else:
-            left_out[f"content of the type {kind[:40] or 'unknown'}"] += 1
+            part.leave_out("content of the type", kind)
     return "\n\n".join(filter(None, texts)), files
 
 
 def _file(part: Fields) -> SourceFile | None:
-    image = part.values.get("image_url")
-    url = image if isinstance(image, str) else as_object(image).get("url")
-    if isinstance(url, str):
-        return file_of_data_url(url)
-    file = as_object(part.values.get("file"))
-    return file_of_data_url(str(file.get("file_data") or ""), str(file.get("filename") or ""))
+    if isinstance(part.values.get("image_url"), dict):
+        return file_of_data_url(part.object("image_url").text("url"))
+    file = part.object("file")
+    return file_of_data_url(part.text("image_url")) or file_of_data_url(
+        file.text("file_data"), file.text("filename")
+    )

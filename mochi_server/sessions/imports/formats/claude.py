@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from ....errors import CannotImport
 from ..conversation import (
     Fields,
     Files,
-    LeftOut,
     Node,
     ReplyBuilder,
     SourceConversation,
@@ -28,89 +27,85 @@ def recognises(value: dict[str, Any]) -> bool:
 def read(source: Fields, files: Files) -> SourceConversation:
     conversation = SourceConversation(
         program="claude",
-        source_id=source.any_text("uuid"),
-        place=source.place,
+        source_id=source.text("uuid"),
         title=source.text("name"),
         created_at=source.time("created_at"),
         updated_at=source.time("updated_at"),
-        model=source.any_text("model"),
-        is_pinned=source.values.get("is_starred") is True,
-        shown=source.any_text("current_leaf_message_uuid"),
+        model=source.text("model"),
+        is_pinned=source.flag("is_starred"),
+        shown=source.text("current_leaf_message_uuid"),
+        left_out=source.left_out,
     )
     before: str | None = None
     for number, message in enumerate(source.objects("chat_messages")):
-        key = message.any_text("uuid") or str(number)
-        messages = _messages(key, message, files, conversation.left_out)
+        key = message.text("uuid") or str(number)
         # Exports of before 2025 have no parents: their messages follow each other.
-        parent = message.any_text("parent_message_uuid") or before
-        conversation.nodes[key] = Node(parent, messages)
+        parent = message.text("parent_message_uuid") or before
+        conversation.nodes[key] = Node(parent, _messages(key, message, files))
         before = key
     return conversation
 
 
-def _messages(key: str, source: Fields, files: Files, left_out: LeftOut) -> list[SourceMessage]:
+def _messages(key: str, source: Fields, files: Files) -> list[SourceMessage]:
     time = source.time("created_at", "updated_at")
+    attached = _files(source, files)
     match source.text("sender"):
         case "human":
-            text = _text(source, left_out)
-            attached = _files(source, files, left_out)
+            text = _text(source)
             if not (text or attached):
                 return []
             return [SourceMessage("user", text, time=time, files=attached)]
         case "assistant":
             reply = ReplyBuilder(key, time=time)
             for block in source.objects("content"):
-                _add(block, reply, left_out)
+                _add(block, reply)
             if not reply.messages:
                 reply.text(source.text("text"))
+            reply.files(attached, source.left_out)
             return reply.messages
         case sender:
-            raise CannotImport(f"the sender {sender[:40]!r} is unknown", place=source.at("sender"))
+            source.leave_out("message of the role", sender)
+            return []
 
 
-def _text(source: Fields, left_out: LeftOut) -> str:
+def _text(source: Fields) -> str:
     texts = []
     for block in source.objects("content"):
-        if block.text("type") == "text":
+        if (kind := block.text("type")) == "text":
             texts.append(block.text("text"))
         else:
-            left_out[f"content of the type {block.text('type')[:40]}"] += 1
+            block.leave_out("content of the type", kind)
     return "\n\n".join(filter(None, texts)) or source.text("text")
 
 
-def _add(block: Fields, reply: ReplyBuilder, left_out: LeftOut) -> None:
+def _add(block: Fields, reply: ReplyBuilder) -> None:
     match block.text("type"):
         case "text":
             reply.text(block.text("text"))
         case "thinking":
             reply.thinking(block.text("thinking"))
         case "tool_use":
-            reply.call(block.text("name"), block.values.get("input"), block.any_text("id"))
+            reply.call(block.text("name"), block.values.get("input"), block.text("id"))
         case "tool_result":
-            content = block.values.get("content")
-            parts = content if isinstance(content, list) else [content or ""]
-            reply.result(
-                text_of_parts(parts, left_out),
-                block.any_text("tool_use_id"),
-                block.any_text("name"),
-            )
+            text = text_of_parts(block.values.get("content"), block.left_out)
+            reply.result(text, block.text("tool_use_id"), block.text("name"))
         case "token_budget":
             pass
         case kind:
-            left_out[f"content of the type {kind[:40]}"] += 1
+            block.leave_out("content of the type", kind)
 
 
-def _files(source: Fields, files: Files, left_out: LeftOut) -> list[SourceFile]:
+def _files(source: Fields, files: Files) -> list[SourceFile]:
     taken = []
     for each in source.objects("attachments"):
-        if text := each.any_text("extracted_content"):
-            taken.append(file_of_text(text, each.any_text("file_name")))
+        if text := each.text("extracted_content"):
+            taken.append(file_of_text(text, each.text("file_name")))
         else:
-            left_out["file that is not in the export"] += 1
+            source.left_out["file that is not in the export"] += 1
     for each in source.objects("files"):
-        file = files.find(each.any_text("file_uuid", "uuid"))
+        file = files.find(each.text("file_uuid", "uuid"))
         if file is None:
-            left_out["file that is not in the export"] += 1
+            source.left_out["file that is not in the export"] += 1
         else:
-            taken.append(file)
+            taken.append(replace(file, name=each.text("file_name") or file.name))
     return taken

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..conversation import (
     Fields,
     Files,
-    LeftOut,
     Node,
     ReplyBuilder,
     SourceConversation,
     SourceFile,
     SourceMessage,
-    as_object,
     file_of_data_url,
 )
 
@@ -30,18 +29,17 @@ def read(source: Fields, files: Files) -> SourceConversation:
     conversation = SourceConversation(
         program="librechat",
         source_id=source.text("conversationId"),
-        place=source.place,
         title=source.text("title"),
-        model=options.any_text("model"),
-        system_prompt=options.any_text("promptPrefix", "instructions", "system"),
+        model=options.text("model"),
+        system_prompt=options.text("promptPrefix", "instructions", "system"),
+        left_out=source.left_out,
     )
     tree = "messages" if "messages" in source.values else "messagesTree"
     before: str | None = None
     for key, above, message in _messages_of(source, tree):
         # With neither branches nor a tree, messages may have no parents.
-        parent = message.any_text("parentMessageId") or above or before
-        messages = _messages(key, message, files, conversation.left_out)
-        conversation.nodes[key] = Node(parent, messages)
+        parent = message.text("parentMessageId") or above or before
+        conversation.nodes[key] = Node(parent, _messages(key, message, files))
         before = key
     times = [each.time for node in conversation.nodes.values() for each in node.messages]
     known = sorted(filter(None, times))
@@ -58,62 +56,76 @@ def _messages_of(source: Fields, key: str) -> Iterator[tuple[str, str | None, Fi
     while waiting:
         above, message = waiting.pop()
         number += 1
-        name = message.any_text("messageId") or str(number)
+        name = message.text("messageId") or str(number)
         yield name, above, message
         waiting += reversed([(name, child) for child in message.objects("children")])
 
 
-def _messages(key: str, source: Fields, files: Files, left_out: LeftOut) -> list[SourceMessage]:
+def _messages(key: str, source: Fields, files: Files) -> list[SourceMessage]:
     time = source.time("createdAt")
-    if source.values.get("error") is True:
-        left_out["error that was shown as a reply"] += 1
+    if source.flag("error"):
+        source.left_out["error that was shown as a reply"] += 1
         return []
-    if source.values.get("isCreatedByUser") is True:
-        text = source.any_text("text") or _text(source, left_out)
-        attached = [*_files(source, files, left_out)]
+    if source.values.keys().isdisjoint({"text", "content"}):
+        source.left_out["message without content"] += 1
+        return []
+    attached = [*_files(source, files)]
+    if source.flag("isCreatedByUser"):
+        text = source.text("text") or _text(source)
         return [SourceMessage("user", text, time=time, files=attached)]
-    reply = ReplyBuilder(key, source.any_text("model"), time)
+    reply = ReplyBuilder(key, source.text("model"), time)
     for part in source.objects("content"):
-        _add(part, reply, left_out)
+        _add(part, reply)
     if not reply.messages:
         reply.text(source.text("text"))
-    reply.files([*_files(source, files, left_out)], left_out)
-    if reply.messages and source.values.get("unfinished") is True:
+    reply.files(attached, source.left_out)
+    if reply.messages and source.flag("unfinished"):
         reply.messages[-1].is_partial = reply.messages[-1].role == "assistant"
     return reply.messages
 
 
-def _text(source: Fields, left_out: LeftOut) -> str:
-    reply = ReplyBuilder("")
+def _text(source: Fields) -> str:
+    texts = []
     for part in source.objects("content"):
-        _add(part, reply, left_out)
-    return reply.messages[0].text if reply.messages else ""
+        if (kind := part.text("type")) == "text":
+            texts.append(_value(part, kind))
+        else:
+            part.leave_out("content of the type", kind)
+    return "\n\n".join(filter(None, texts))
 
 
-def _add(part: Fields, reply: ReplyBuilder, left_out: LeftOut) -> None:
+def _value(part: Fields, kind: str) -> str:
+    """Return the text of a part, which may be that of an object."""
+    if isinstance(part.values.get(kind), dict):
+        return part.object(kind).text("value")
+    return part.text(kind)
+
+
+def _add(part: Fields, reply: ReplyBuilder) -> None:
     match part.text("type"):
-        case "text" | "think" as kind:
-            value = part.values.get(kind)
-            text = value if isinstance(value, str) else str(as_object(value).get("value") or "")
-            (reply.text if kind == "text" else reply.thinking)(text)
+        case "text":
+            reply.text(_value(part, "text"))
+        case "think":
+            reply.thinking(_value(part, "think"))
         case "tool_call":
             call = part.object("tool_call")
-            name = call.any_text("name") or call.object("function").any_text("name")
-            arguments = call.values.get("args", call.object("function").values.get("arguments"))
-            call_id = reply.call(name, arguments, call.any_text("id"))
-            if output := call.any_text("output") or call.object("function").any_text("output"):
+            function = call.object("function")
+            name = call.text("name") or function.text("name")
+            arguments = call.values.get("args", function.values.get("arguments"))
+            call_id = reply.call(name, arguments, call.text("id"))
+            if output := call.text("output") or function.text("output"):
                 reply.result(output, call_id, name)
         case kind:
-            left_out[f"content of the type {kind[:40]}"] += 1
+            part.leave_out("content of the type", kind)
 
 
-def _files(source: Fields, files: Files, left_out: LeftOut) -> Iterator[SourceFile]:
+def _files(source: Fields, files: Files) -> Iterator[SourceFile]:
     for each in source.objects("files"):
-        name = each.any_text("filename")
-        file = file_of_data_url(each.any_text("filepath"), name)
-        file = file or files.find(each.any_text("file_id"))
+        name = each.text("filename")
+        file = file_of_data_url(each.text("filepath"), name)
+        file = file or files.find(each.text("file_id"))
         if file is not None:
-            yield file
+            yield replace(file, name=name or file.name)
         else:
-            kind = "image" if each.any_text("type").startswith("image/") else "file"
-            left_out[f"{kind} that is not in the export"] += 1
+            kind = "image" if each.text("type").startswith("image/") else "file"
+            source.left_out[f"{kind} that is not in the export"] += 1

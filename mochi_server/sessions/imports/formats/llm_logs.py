@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from ....errors import CannotImport
 from ..conversation import (
+    Fields,
     LeftOut,
     ReplyBuilder,
     SourceConversation,
     SourceFile,
     SourceMessage,
-    as_object,
-    time_of,
 )
 
 NAME = "llm's logs.db"
 MAGIC: Final = b"SQLite format 3\0"
 
-Row = dict[str, Any]
 
-
-def read_all(path: Path) -> Iterator[tuple[float, SourceConversation]]:
+def read_all(path: Path) -> Iterator[tuple[float, SourceConversation | LeftOut]]:
     """Yield each conversation of a database, with the share of them that is done, up to 1.
+
+    What belongs to none is yielded at last.
 
     Raises:
         CannotImport: It is no database of llm.
@@ -55,8 +55,10 @@ class _Logs:
             for name in {str(row["name"]) for row in tables} & _TABLES
         }
         self._rowids: dict[tuple[str, str], dict[object, list[int]]] = {}
+        self._left_out: LeftOut = Counter()
+        """Of the conversation that is being read."""
 
-    def conversations(self) -> Iterator[tuple[float, SourceConversation]]:
+    def conversations(self) -> Iterator[tuple[float, SourceConversation | LeftOut]]:
         if not self._columns.keys() & {"responses", "threads"}:
             raise CannotImport("it has neither a table 'responses' nor 'threads'")
         old = self._ids("conversation_id", "responses")
@@ -66,6 +68,8 @@ class _Logs:
             yield number / total, self._of_responses(conversation_id)
         for number, thread_id in enumerate(new, start=len(old) + 1):
             yield number / total, self._of_thread(thread_id)
+        if alone := self._rows("responses", "conversation_id", None):
+            yield 1.0, Counter({"response without a conversation": len(alone)})
 
     def _ids(self, column: str, table: str) -> list[str]:
         if column not in self._columns.get(table, set()):
@@ -76,7 +80,7 @@ class _Logs:
         )
         return [str(row["id"]) for row in rows]
 
-    def _rows(self, table: str, column: str, value: object, order: str = "rowid") -> list[Row]:
+    def _rows(self, table: str, column: str, value: object, order: str = "rowid") -> list[Fields]:
         """Return the rows of a table with a value; [] if there is no such table or column."""
         columns = self._columns.get(table, set())
         if column not in columns:
@@ -85,11 +89,11 @@ class _Logs:
         if (table, column) in _WITHOUT_INDEX:
             statement = f"SELECT {names} FROM {table} WHERE rowid = ?"
             rows = self._rowids_by(table, column).get(value, [])
-            return [
-                dict(row) for each in rows for row in self._connection.execute(statement, [each])
-            ]
-        statement = f'SELECT {names} FROM {table} WHERE "{column}" = ? ORDER BY {order}'
-        return [dict(row) for row in self._connection.execute(statement, [value])]
+            found = [row for each in rows for row in self._connection.execute(statement, [each])]
+        else:
+            statement = f'SELECT {names} FROM {table} WHERE "{column}" IS ? ORDER BY {order}'
+            found = [*self._connection.execute(statement, [value])]
+        return [Fields(dict(row), self._left_out) for row in found]
 
     def _rowids_by(self, table: str, column: str) -> dict[object, list[int]]:
         """Return where the rows of each value are, which SQLite would look for each time."""
@@ -99,182 +103,196 @@ class _Logs:
                 rowids.setdefault(row[1], []).append(row[0])
         return self._rowids[table, column]
 
-    def _row(self, table: str, column: str, value: object) -> Row:
-        return next(iter(self._rows(table, column, value)), {})
+    def _row(self, table: str, column: str, value: object) -> Fields:
+        return next(iter(self._rows(table, column, value)), Fields({}))
 
     # Tables up to 0.31
 
     def _of_responses(self, conversation_id: str) -> SourceConversation:
+        self._left_out = Counter()
         head = self._row("conversations", "id", conversation_id)
         conversation = SourceConversation(
             program="llm",
             source_id=conversation_id,
             place=f"conversations/{conversation_id}",
-            title=_text(head.get("name")),
-            model=_text(head.get("model")),
+            title=head.text("name"),
+            model=head.text("model"),
+            left_out=self._left_out,
         )
         results: set[str] = set()
         responses = self._rows("responses", "conversation_id", conversation_id)
-        for response in sorted(responses, key=lambda row: _text(row.get("datetime_utc"))):
-            response_id = _text(response.get("id"))
+        for response in sorted(responses, key=lambda row: str(row.values.get("datetime_utc"))):
+            response_id = response.text("id")
+            time = response.time("datetime_utc")
             messages = [
-                *self._results(response_id, results, conversation.left_out),
-                *self._prompt(response, response_id, conversation.left_out),
-                *self._reply(response, response_id),
+                *self._results(response_id, results),
+                *self._prompt(response, response_id, time),
+                *self._reply(response, response_id, time),
             ]
             conversation.append(response_id, messages)
-            time = time_of(response.get("datetime_utc"))
             conversation.created_at = conversation.created_at or time
             conversation.updated_at = time or conversation.updated_at
-            system = _text(response.get("system"))
+            system = response.text("system")
             if not conversation.system_prompt:
                 conversation.system_prompt = system
             elif system not in {"", conversation.system_prompt}:
-                conversation.left_out["system prompt after the first one"] += 1
+                self._left_out["system prompt after the first one"] += 1
         return conversation
 
-    def _results(
-        self, response_id: str, known: set[str], left_out: LeftOut
-    ) -> Iterator[SourceMessage]:
+    def _results(self, response_id: str, known: set[str]) -> Iterator[SourceMessage]:
         """Yield the results that were sent with a prompt, of the calls of the reply before."""
         for row in self._rows("tool_results", "response_id", response_id):
-            text = _text(row.get("output")) or _text(row.get("exception"))
-            call_id = _text(row.get("tool_call_id"))
-            if call_id in known:
+            call_id = row.text("tool_call_id")
+            if call_id and call_id in known:
                 continue
             known.add(call_id)
-            files = [
-                *self._files("tool_results_attachments", "tool_result_id", row.get("id"), left_out)
-            ]
             yield SourceMessage(
-                "tool", text, tool_name=_text(row.get("name")), tool_call_id=call_id, files=files
+                "tool",
+                row.text("output", "exception"),
+                tool_name=row.text("name"),
+                tool_call_id=call_id,
+                files=self._files(
+                    "tool_results_attachments", "tool_result_id", row.values.get("id")
+                ),
             )
 
     def _prompt(
-        self, response: Row, response_id: str, left_out: LeftOut
+        self, response: Fields, response_id: str, time: str | None
     ) -> Iterator[SourceMessage]:
-        texts = []
-        for row in self._rows("prompt_fragments", "response_id", response_id, '"order"'):
-            fragment = self._row("fragments", "id", row.get("fragment_id"))
-            texts.append(_text(fragment.get("content")))
-        texts.append(_text(response.get("prompt")))
+        fragments = self._rows("prompt_fragments", "response_id", response_id, '"order"')
+        texts = [self._fragment(row.values.get("fragment_id")) for row in fragments]
+        texts.append(response.text("prompt"))
         if self._rows("system_fragments", "response_id", response_id):
-            left_out["fragment of a system prompt"] += 1
+            self._left_out["fragment of a system prompt"] += 1
         text = "\n\n".join(filter(None, texts))
-        files = [*self._files("prompt_attachments", "response_id", response_id, left_out)]
+        files = self._files("prompt_attachments", "response_id", response_id)
         if text or files:
-            time = time_of(response.get("datetime_utc"))
             yield SourceMessage("user", text, time=time, files=files)
 
-    def _reply(self, response: Row, response_id: str) -> list[SourceMessage]:
-        model = _text(response.get("resolved_model")) or _text(response.get("model"))
-        reply = ReplyBuilder(response_id, model, time_of(response.get("datetime_utc")))
-        reply.thinking(_text(response.get("reasoning")))
-        reply.text(_text(response.get("response")))
+    def _fragment(self, fragment_id: object) -> str:
+        text = self._row("fragments", "id", fragment_id).text("content")
+        if not text:
+            self._left_out["fragment that is not in the database"] += 1
+        return text
+
+    def _reply(self, response: Fields, response_id: str, time: str | None) -> list[SourceMessage]:
+        reply = ReplyBuilder(response_id, response.text("resolved_model", "model"), time)
+        reply.thinking(response.text("reasoning"))
+        reply.text(response.text("response"))
         for row in self._rows("tool_calls", "response_id", response_id):
-            name, call_id = _text(row.get("name")), _text(row.get("tool_call_id"))
-            reply.call(name, _text(row.get("arguments")), call_id)
+            reply.call(row.text("name"), row.text("arguments"), row.text("tool_call_id"))
         return reply.messages
 
-    def _files(
-        self, table: str, column: str, value: object, left_out: LeftOut
-    ) -> Iterator[SourceFile]:
-        for row in self._rows(table, column, value):
-            if (file := self._file(_text(row.get("attachment_id")))) is not None:
-                yield file
-            else:
-                left_out["file that is not in the database"] += 1
+    def _files(self, table: str, column: str, value: object) -> list[SourceFile]:
+        found = [
+            self._file(row.values.get("attachment_id")) for row in self._rows(table, column, value)
+        ]
+        files = [file for file in found if file is not None]
+        if missing := len(found) - len(files):
+            self._left_out["file that is not in the database"] += missing
+        return files
 
-    def _file(self, attachment_id: str) -> SourceFile | None:
+    def _file(self, attachment_id: object) -> SourceFile | None:
         row = self._row("attachments", "id", attachment_id)
-        content = row.get("content")
+        content = row.values.get("content")
         if not isinstance(content, bytes):
             return None
-        return SourceFile(_text(row.get("path")), lambda: content)
+        return SourceFile(row.text("path"), lambda: content)
 
     # Tables since 0.32
 
     def _of_thread(self, thread_id: str) -> SourceConversation:
+        self._left_out = Counter()
         head = self._row("threads", "id", thread_id)
         conversation = SourceConversation(
             program="llm",
             source_id=thread_id,
             place=f"threads/{thread_id}",
-            title=_text(head.get("name")),
-            created_at=time_of(head.get("datetime_utc")),
+            title=head.text("name"),
+            created_at=head.time("datetime_utc"),
+            left_out=self._left_out,
         )
         turns = self._rows("turns", "thread_id", thread_id)
-        by_tip = {_text(turn.get("tip_message_hash")): turn for turn in turns}
-        hashes: dict[str, Row] = {}
-        at = _text(head.get("tip_message_hash"))
-        while at and at not in hashes and (row := self._row("messages", "hash", at)):
+        by_tip = {turn.text("tip_message_hash"): turn for turn in turns}
+        hashes: dict[str, Fields] = {}
+        at = head.text("tip_message_hash")
+        while at and at not in hashes and (row := self._row("messages", "hash", at)).values:
             hashes[at] = row
-            at = _text(row.get("parent_hash"))
+            at = row.text("parent_hash")
+        if at:
+            self._left_out["message that is not in the database"] += 1
         for name in reversed(hashes):
             # What a thread has said before it was forked is in a turn of the other one.
             turn = by_tip.get(name) or self._row("turns", "tip_message_hash", name)
-            time = time_of(turn.get("datetime_utc"))
+            time = turn.time("datetime_utc")
             conversation.updated_at = time or conversation.updated_at
-            model = _text(turn.get("resolved_model")) or _text(turn.get("model"))
+            model = turn.text("resolved_model", "model")
             conversation.model = model or conversation.model
-            self._add_message(conversation, hashes[name], model, time)
+            self._add_message(conversation, name, hashes[name].text("role"), model, time)
         return conversation
 
     def _add_message(
-        self, conversation: SourceConversation, row: Row, model: str, time: str | None
+        self, conversation: SourceConversation, name: str, role: str, model: str, time: str | None
     ) -> None:
-        name, role = _text(row.get("hash")), _text(row.get("role"))
-        parts = self._rows("parts", "message_hash", name, "position")
         reply = ReplyBuilder(name, model, time)
-        for part in parts:
-            self._add_part(part, role, reply, conversation.left_out)
-        if role == "system":
-            texts = (conversation.system_prompt, *(each.text for each in reply.messages))
-            conversation.system_prompt = "\n\n".join(filter(None, texts))
-            return
-        for message in reply.messages:
-            if message.role == "assistant" and role == "user":
-                message.role, message.model = "user", ""
+        for part in self._rows("parts", "message_hash", name, "position"):
+            self._add_part(part, role, reply)
+        match role:
+            case "system":
+                texts = (conversation.system_prompt, *(each.text for each in reply.messages))
+                conversation.system_prompt = "\n\n".join(filter(None, texts))
+                return
+            case "user":
+                for message in reply.messages:
+                    if message.role == "assistant":
+                        message.role, message.model = "user", ""
+            case "assistant" | "tool":
+                pass
+            case _:
+                conversation.left_out[f"message of the role {role[:40] or 'unknown'}"] += 1
+                return
         conversation.append(name, reply.messages)
 
-    def _add_part(self, part: Row, role: str, reply: ReplyBuilder, left_out: LeftOut) -> None:
-        payload = _payload(part.get("payload"))
-        kind = _text(part.get("type"))
-        match kind:
+    def _add_part(self, part: Fields, role: str, reply: ReplyBuilder) -> None:
+        payload = self._payload(part)
+        match part.text("type"):
             case "text":
                 reply.text(self._text_of(part, payload))
             case "reasoning":
                 reply.thinking(self._text_of(part, payload))
             case "tool_call":
-                name = _text(payload.get("name"))
-                reply.call(name, payload.get("arguments"), _text(payload.get("tool_call_id")))
+                call_id = payload.text("tool_call_id")
+                reply.call(payload.text("name"), payload.values.get("arguments"), call_id)
             case "tool_result":
-                text = _text(payload.get("output")) or _text(payload.get("exception"))
-                call_id = _text(payload.get("tool_call_id"))
-                reply.result(text, call_id, _text(payload.get("name")))
+                text = payload.text("output", "exception")
+                reply.result(text, payload.text("tool_call_id"), payload.text("name"))
             case "attachment":
-                file = self._file(_text(as_object(payload.get("attachment")).get("id")))
+                file = self._file(payload.object("attachment").values.get("id"))
                 if file is None or role == "assistant":
-                    left_out["file that is not in the database"] += 1
+                    self._left_out["file that is not in the database"] += 1
                 elif reply.messages:
                     reply.messages[-1].files.append(file)
                 else:
                     reply.messages.append(SourceMessage("assistant", files=[file]))
-            case _:
-                left_out[f"content of the type {kind[:40]}"] += 1
+            case kind:
+                part.leave_out("content of the type", kind)
 
-    def _text_of(self, part: Row, payload: Row) -> str:
+    def _payload(self, part: Fields) -> Fields:
+        payload: object = part.text("payload") or "{}"
+        with suppress(ValueError, RecursionError):
+            payload = json.loads(str(payload))
+        return Fields({"payload": payload}, self._left_out).object("payload")
+
+    def _text_of(self, part: Fields, payload: Fields) -> str:
         """Return the text of a part, which may consist of fragments and pieces of its own."""
-        pieces = payload.get("text_ref")
-        if not isinstance(pieces, list):
-            return _text(part.get("text")) or _text(payload.get("text"))
+        if "text_ref" not in payload.values:
+            return part.text("text") or payload.text("text")
         texts = []
-        for piece in map(as_object, pieces):
-            if "fragment" in piece:
-                row = self._row("fragments", "id", piece["fragment"])
-                texts.append(_text(row.get("content")))
+        for piece in payload.objects("text_ref"):
+            if "fragment" in piece.values:
+                texts.append(self._fragment(piece.values["fragment"]))
             else:
-                texts.append(_text(piece.get("literal")))
+                texts.append(piece.text("literal"))
         return "".join(texts)
 
 
@@ -294,15 +312,3 @@ _READ: Final = frozenset(
     | {"role", "text", "payload"}
 )
 """Columns that are read; of other generations, some are missing."""
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _payload(value: object) -> Row:
-    try:
-        payload = json.loads(value) if isinstance(value, str) else None
-    except (ValueError, RecursionError):
-        payload = None
-    return payload if isinstance(payload, dict) else {}

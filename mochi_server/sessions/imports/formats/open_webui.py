@@ -6,9 +6,9 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from ....errors import CannotImport
 from ..conversation import (
     Fields,
     Files,
@@ -28,6 +28,7 @@ NAME = "Open WebUI"
 
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 _SUMMARY = re.compile(r"\s*<summary>[^<]*</summary>")
+_FENCED: Final = re.compile(r"\s*```(\w*)\n(.*?)\n?```\s*", re.DOTALL)
 _OPENING, _CLOSING = '<details type="', "</details>"
 
 
@@ -37,74 +38,96 @@ def recognises(value: dict[str, Any]) -> bool:
 
 def read(source: Fields, files: Files) -> SourceConversation:
     chat = source.object("chat") if "chat" in source.values else source
-    models = [model for model in chat.list("models") if isinstance(model, str)]
-    tags = source.object("meta").values.get("tags")
     conversation = SourceConversation(
         program="open_webui",
-        source_id=source.any_text("id") or chat.any_text("id"),
-        place=source.place,
-        title=source.any_text("title") or chat.text("title"),
+        source_id=source.text("id") or chat.text("id"),
+        title=source.text("title") or chat.text("title"),
         created_at=source.time("created_at") or chat.time("timestamp"),
         updated_at=source.time("updated_at") or chat.time("timestamp"),
-        model=models[0] if models else "",
-        system_prompt=chat.any_text("system")
-        or str(as_object(chat.values.get("params")).get("system") or ""),
-        tags=[tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
-        is_archived=source.values.get("archived") is True,
-        is_pinned=source.values.get("pinned") is True,
+        model=next(chat.texts("models"), ""),
+        system_prompt=chat.text("system") or chat.object("params").text("system"),
+        tags=[*source.object("meta").texts("tags")],
+        is_archived=source.flag("archived"),
+        is_pinned=source.flag("pinned"),
         shown=chat.object("history").text("currentId"),
+        left_out=source.left_out,
     )
     for key, message in chat.object("history").object("messages").items():
-        messages = _messages(key, message, files, conversation.left_out)
+        messages = _messages(key, message, files)
         conversation.nodes[key] = Node(message.text("parentId") or None, messages)
     return conversation
 
 
-def _messages(key: str, source: Fields, files: Files, left_out: LeftOut) -> list[SourceMessage]:
+def _messages(key: str, source: Fields, files: Files) -> list[SourceMessage]:
     time = source.time("timestamp")
     match source.text("role"):
         case "user":
-            attached = [*_files(source, files, left_out)]
+            attached = [*_files(source, files)]
             return [SourceMessage("user", source.text("content"), time=time, files=attached)]
         case "assistant":
-            reply = ReplyBuilder(key, source.any_text("model"), time)
-            if source.list("output"):
-                for item in source.objects("output"):
-                    _add(item, reply, left_out)
-            else:
-                _add_content(source.text("content"), reply)
-            reply.files([*_files(source, files, left_out)], left_out)
+            reply = ReplyBuilder(key, source.text("model"), time)
+            for item in source.objects("output"):
+                _add(item, reply)
+            if not reply.messages:
+                _add_content(source.text("content"), reply, source.left_out)
+            reply.files([*_files(source, files)], source.left_out)
+            if sources := source.list("sources"):
+                source.left_out["source of a reply"] += len(sources)
             return reply.messages
         case "system":
-            left_out["system message"] += 1
+            source.left_out["system message"] += 1
             return []
         case role:
-            raise CannotImport(f"the role {role[:40]!r} is unknown", place=source.at("role"))
+            source.leave_out("message of the role", role)
+            return []
 
 
-def _add(item: Fields, reply: ReplyBuilder, left_out: LeftOut) -> None:
+def _add(item: Fields, reply: ReplyBuilder) -> None:
     match item.text("type"):
         case "message":
-            reply.text(text_of_parts(item.list("content"), left_out, "reply"))
+            reply.text(_text(item, "content"))
         case "reasoning":
-            reply.thinking(text_of_parts(item.list("content"), left_out, "reply"))
+            reply.thinking(_text(item, "content") or _text(item, "summary"))
         case "function_call":
-            reply.call(item.text("name"), item.values.get("arguments"), item.any_text("call_id"))
+            reply.call(item.text("name"), item.values.get("arguments"), item.text("call_id"))
         case "function_call_output":
-            output = item.values.get("output")
-            parts = output if isinstance(output, list) else [output or ""]
-            reply.result(text_of_parts(parts, left_out), item.any_text("call_id"))
+            text = text_of_parts(item.values.get("output"), item.left_out)
+            reply.result(text, item.text("call_id"))
+        case "open_webui:code_interpreter":
+            code, output = item.text("code"), item.values.get("output")
+            _add_code(code, item.text("lang"), output, reply, item.left_out)
         case kind:
-            left_out[f"content of the type {kind[:40]}"] += 1
+            item.leave_out("content of the type", kind)
 
 
-def _add_content(content: str, reply: ReplyBuilder) -> None:
+def _text(item: Fields, key: str) -> str:
+    return text_of_parts(item.values.get(key), item.left_out, "reply")
+
+
+def _add_code(
+    code: str, language: str, output: object, reply: ReplyBuilder, left_out: LeftOut
+) -> None:
+    """Add code that the program has run as a call of a tool, with its output."""
+    call_id = reply.call("code_interpreter", {"code": code, "language": language or "python"})
+    parts = [output]
+    if isinstance(output, dict):
+        printed = Fields(output, left_out)
+        parts = [printed.text(key) for key in ("stdout", "result", "stderr")]
+        if files := printed.list("files"):
+            left_out["file in a reply of a model"] += len(files)
+    if text := text_of_parts(parts, left_out):
+        reply.result(text, call_id, "code_interpreter")
+
+
+def _add_content(content: str, reply: ReplyBuilder, left_out: LeftOut) -> None:
     """Read a text in which thinking and calls are marked up."""
     for markup, text in _split(content):
         attributes = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(markup)}
+        body = html.unescape(_SUMMARY.sub("", text, count=1)).strip()
         match attributes.get("type"):
+            case None:
+                reply.text(text.strip())
             case "reasoning":
-                body = html.unescape(_SUMMARY.sub("", text, count=1)).strip()
                 lines = (line.removeprefix("> ").removeprefix(">") for line in body.split("\n"))
                 reply.thinking("\n".join(lines))
             case "tool_calls":
@@ -112,8 +135,16 @@ def _add_content(content: str, reply: ReplyBuilder) -> None:
                 arguments = _unquoted(attributes.get("arguments", ""))
                 call_id = reply.call(name, arguments, attributes.get("id", ""))
                 reply.result(_unquoted(attributes.get("result", "")), call_id)
-            case _:
-                reply.text(text.strip())
+                if len(attributes.get("files", "")) > len("[]"):
+                    left_out["files in a reply of a model"] += 1
+            case "code_interpreter":
+                fenced = _FENCED.fullmatch(_SUMMARY.sub("", text, count=1))
+                language, code = fenced.groups() if fenced else ("", body)
+                output = _value_of(attributes.get("output", ""))
+                _add_code(code, language, output, reply, left_out)
+            case kind:
+                reply.text(body)
+                left_out[f"markup of the type {kind[:40]}"] += 1
 
 
 def _split(content: str) -> Iterator[tuple[str, str]]:
@@ -131,24 +162,27 @@ def _split(content: str) -> Iterator[tuple[str, str]]:
         start = end + len(_CLOSING)
 
 
-def _unquoted(text: str) -> str:
-    """Return a text that was stored as JSON; others as they are."""
+def _value_of(text: str) -> object:
+    """Return what was stored as JSON; other texts as they are."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def _unquoted(text: str) -> str:
+    """Return a text that was stored as JSON; others as they are."""
+    value = _value_of(text)
     return value if isinstance(value, str) else text
 
 
-def _files(source: Fields, files: Files, left_out: LeftOut) -> Iterator[SourceFile]:
+def _files(source: Fields, files: Files) -> Iterator[SourceFile]:
     for each in source.objects("files"):
-        name, url = each.any_text("name"), each.any_text("url")
-        file_id = each.any_text("id") or url
-        text = as_object(as_object(each.values.get("file")).get("data")).get("content")
-        if isinstance(text, str) and text:
+        name, url = each.text("name"), each.text("url")
+        if text := each.object("file").object("data").text("content"):
             yield file_of_text(text, name)
-        elif (file := file_of_data_url(url, name) or files.find(file_id)) is not None:
-            yield file
+        elif file := file_of_data_url(url, name) or files.find(each.text("id") or url):
+            yield replace(file, name=name or file.name)
         else:
-            kind = "image" if each.any_text("type") == "image" else "file"
-            left_out[f"{kind} that is not in the export"] += 1
+            kind = "image" if each.text("type") == "image" else "file"
+            source.left_out[f"{kind} that is not in the export"] += 1

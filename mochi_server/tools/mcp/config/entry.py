@@ -182,6 +182,11 @@ class McpServerConfig(_Model):
             return self.options.prefix
         return self.name if _PREFIX.fullmatch(self.name) else f"_{self.name}"
 
+    @property
+    def variables_file(self) -> Path | None:
+        """The absolute path of what ``envFile`` names."""
+        return None if self.env_file is None else self.folder / _Values(self).path(self.env_file)
+
     def shown(self) -> JSONObject:
         """Return the entry without its secrets, in the shape of the file."""
         fields: JSONObject = self.model_dump(
@@ -205,7 +210,7 @@ class McpServerConfig(_Model):
             McpServerUnusable: A variable or an input has no value, or the command is not allowed.
         """
         values = _Values(self)
-        env = {} if self.env_file is None else values.of_file(self.env_file)
+        env = {} if self.variables_file is None else values.of_file(self.variables_file)
         env.update((name, values.fill(text)) for name, text in self.env.items())
         cwd = None if self.cwd is None else self.folder / values.path(self.cwd)
         command = None if self.command is None else values.fill(self.command)
@@ -261,8 +266,7 @@ class _Values:
         return Path(self.fill(str(path))).expanduser()
 
     def of_file(self, path: Path) -> dict[str, str]:
-        """Return the variables of a file as ``envFile`` names it."""
-        path = self._config.folder / self.path(path)
+        """Return the variables of a file."""
         try:
             variables = variables_of_file(path)
         except (OSError, ValueError) as error:

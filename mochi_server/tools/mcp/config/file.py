@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ....core.aio import in_thread, in_thread_to_completion
-from ....core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ....core.files import is_steady, locked, make_folder, read_plain, replace_file, text_of
 from ....errors import (
     JSONObject,
     McpConfigUnavailable,
@@ -42,7 +42,7 @@ OTHER_FILE_NAME = "mcp-config.json"
 
 MAX_BYTES = 1_000_000
 MAX_SERVERS = 200
-_RESERVED = frozenset({"add", "events", "health", "oauth", "servers"})
+RESERVED_NAMES = frozenset({"add", "events", "health", "oauth", "servers"})
 """Names that no server may have, as ``/mcp/servers`` is another route."""
 _SECTIONS = ("mcpServers", "servers")
 
@@ -80,6 +80,7 @@ class McpConfigFile:
     def __init__(self, path: Path, *, allowed_commands: Sequence[str] = ()) -> None:
         self.path = path
         self.allowed_commands = tuple(allowed_commands)
+        self._other_path = path.with_name(OTHER_FILE_NAME)
         self._lock = asyncio.Lock()
         """Held also while a thread waits for the lock of the file: the others are needed within."""
         self._known: tuple[_Source, McpConfig] | None = None
@@ -87,6 +88,11 @@ class McpConfigFile:
     async def read(self) -> McpConfig:
         """Return the servers as they are now; a file that is not there has none."""
         return await in_thread(self._read)
+
+    def secret_files(self) -> list[Path]:
+        """Return the files of servers, and those of variables that servers name; it blocks."""
+        named = [config.variables_file for config in self._read().servers.values()]
+        return [self.path, self._other_path, *filter(None, named)]
 
     async def add(self, name: str, entry: JSONObject) -> McpServerConfig:
         """Add a server.
@@ -229,8 +235,8 @@ class McpConfigFile:
         return config
 
     def _source(self) -> _Source:
-        other = self.path.with_name(OTHER_FILE_NAME)
-        stamps = [(path, _stamp(path)) for path in dict.fromkeys((self.path, other))]
+        paths = dict.fromkeys((self.path, self._other_path))
+        stamps = [(path, _stamp(path)) for path in paths]
         present = [(path, stamp) for path, stamp in stamps if stamp is not None]
         if not present:
             return _Source(self.path)
@@ -252,7 +258,7 @@ def _text_of(path: Path) -> str:
     data, status = read_plain(path, MAX_BYTES + 1)
     if status.st_size > MAX_BYTES or len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-    return data.decode("utf-8-sig")
+    return text_of(data)
 
 
 def _write(path: Path, text: str) -> None:
@@ -328,7 +334,7 @@ def _checked_name(key: str) -> str:
     name = _name_of(key)
     if not name or len(name) > MAX_NAME:
         raise ValueError(f"a name has 1 to {MAX_NAME} letters, digits, '_' and '-'")
-    if name in _RESERVED:
+    if name in RESERVED_NAMES:
         raise ValueError(f"the name {name!r} is reserved")
     return name
 

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal
 
+import anyio
 import httpx2
 
 Kind = Literal["public", "private", "loopback", "special"]
 
-_NAT64 = IPv6Network("64:ff9b::/96")
-_METADATA = IPv6Address("fd00:ec2::254")
-"""Where Amazon's cloud hands out credentials; in IPv4 it is a link-local address."""
+_WITH_IPV4 = tuple(map(IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+"""Networks whose addresses end with the IPv4 address that is meant: compatible ones, translated
+ones and those of NAT64. (Mapped ones, and those of 6to4, are known to ``ipaddress``.)"""
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+"""The same, but where the IPv4 address stands in them is known to their network alone."""
+_METADATA = frozenset(
+    map(ip_address, ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "192.0.0.192"))
+)
+"""Where clouds (Amazon, Google, Azure, Oracle) hand out credentials, beside link-local ones."""
+TRY_SECONDS = 5.0
+"""Longest wait for a connection to one of several addresses."""
 
 
 class AddressRefused(Exception):
@@ -28,9 +38,9 @@ class AddressRefused(Exception):
 class AddressGuard:
     """Checks the requests that a server makes us send to other addresses than its own.
 
-    Public addresses are allowed; those of private networks, if the server has one itself; those of
-    this machine, if the server is configured with one (a name may point anywhere tomorrow).
-    Link-local addresses and the like are never allowed.
+    Public addresses are allowed; those of private networks, if all of the server's own addresses
+    are private; those of this machine, if the server is configured with one (a name may point
+    anywhere tomorrow). Link-local addresses and the like are never allowed.
 
     Args:
         url: Address of the server.
@@ -38,65 +48,96 @@ class AddressGuard:
 
     def __init__(self, url: str) -> None:
         self._url = httpx2.URL(url)
-        self._allowed: frozenset[Kind] | None = None
+        self._own: set[Kind] = set()
+        """Kinds of the addresses that the server has, and that connections to it went to."""
 
     async def check_request(self, request: httpx2.Request) -> None:
-        """Check where a request goes, now and again when it is connected.
+        """Check where a request goes, and let it go to an address that was checked.
 
         Raises:
             AddressRefused: The server may not name this address.
         """
         url = request.url
+        host = url.raw_host.decode()
         if _origin(url) == _origin(self._url):
+            request.extensions["trace"] = _Connecting(host, [], self._own.add)
             return
-        await self.check(url)
-        request.extensions["trace"] = self._check_of(url.raw_host.decode())
+        addresses = await self.check(url)
 
-    async def check(self, url: httpx2.URL) -> None:
-        """Check an address. Raises AddressRefused as ``check_request``."""
-        if self._allowed is None:
-            own = await _kinds(self._url.host)
-            if _is_literal(self._url.host):
-                self._allowed = frozenset[Kind]({"public", *own} - {"special"})
-            else:
-                self._allowed = frozenset[Kind]({"public", *own} - {"special", "loopback"})
-        self._check(url.host, await _kinds(url.host))
+        def check(kind: Kind) -> None:
+            self._check(url.host, {kind})
+
+        request.extensions["trace"] = _Connecting(host, addresses, check)
+
+    async def check(self, url: httpx2.URL) -> Sequence[str]:
+        """Check where an address leads, and return what its name stands for at this moment.
+
+        Raises:
+            AddressRefused: The server may not name this address.
+        """
+        self._own |= set(map(_kind, await _addresses(self._url.host)))
+        addresses = await _addresses(url.host)
+        self._check(url.host, set(map(_kind, addresses)))
+        return addresses
 
     def _check(self, host: str, kinds: set[Kind]) -> None:
-        assert self._allowed is not None  # noqa: S101 - see ``check``
-        if not kinds <= self._allowed:
+        allowed: set[Kind] = {"public"}
+        if self._own == {"private"} or (self._own == {"loopback"} and _is_here(self._url.host)):
+            allowed |= self._own
+        if not kinds <= allowed:
             raise AddressRefused(
                 f"it names {host!r} for its OAuth, which is an address of this machine, or of a"
                 " network that the server itself is not in"
             )
 
-    def _check_of(self, host: str) -> Callable[[str, dict[str, Any]], Awaitable[None]]:
-        """Return a hook that checks which address a name has turned out to have.
 
-        It fails before anything is sent there. A proxy finds addresses by itself.
-        """
-        is_direct = False
+class _Connecting:
+    """What httpx calls when a request connects: it goes to an address that was checked.
 
-        async def check(event: str, info: dict[str, Any]) -> None:
-            nonlocal is_direct
-            if event == "connection.connect_tcp.started":
-                is_direct = info["host"] == host
-            elif event == "connection.connect_tcp.complete" and is_direct:
-                stream = info["return_value"]
-                try:
-                    self._check(host, {_kind(stream.get_extra_info("server_addr")[0])})
-                except AddressRefused:
-                    await stream.aclose()
-                    raise
+    A proxy finds addresses by itself.
 
-        return check
+    Args:
+        host: To which the request goes.
+        addresses: What it stood for when it was checked; none: the library looks it up.
+        check: Gets the kind of the address of a connection, before anything is sent there.
+    """
+
+    def __init__(self, host: str, addresses: Sequence[str], check: Callable[[Kind], None]) -> None:
+        self._host = host
+        self._addresses = addresses
+        self._check = check
+        self._is_direct = False
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.started":
+            self._is_direct = info["host"] == self._host
+            if self._is_direct and self._addresses:
+                # The very arguments of the connection; TLS goes on to ask for the name.
+                info["host"] = await _reachable(self._addresses, info["port"])
+        elif event == "connection.connect_tcp.complete" and self._is_direct:
+            stream = info["return_value"]
+            try:
+                self._check(_kind(stream.get_extra_info("server_addr")[0]))
+            except AddressRefused:
+                await stream.aclose()
+                raise
+
+
+async def _reachable(addresses: Sequence[str], port: int) -> str:
+    """Return the first address where something listens; the last one if none does."""
+    for address in addresses[:-1]:
+        with suppress(OSError), anyio.move_on_after(TRY_SECONDS):
+            async with await anyio.connect_tcp(address, port):
+                return address
+    return addresses[-1]
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return (url.scheme, url.host, url.port)
 
 
-def _is_literal(host: str) -> bool:
+def _is_here(host: str) -> bool:
+    """Tell whether a host is written as an address, or as this machine."""
     try:
         ip_address(host)
     except ValueError:
@@ -104,26 +145,33 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-async def _kinds(host: str) -> set[Kind]:
-    """Return the kinds of a host's addresses; none if it has none, or only a proxy knows them."""
+async def _addresses(host: str) -> Sequence[str]:
+    """Return a host's addresses; none if it has none, or only a proxy knows them."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return set()
-    return {_kind(str(address[0])) for *_, address in found}
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _kind(address: str) -> Kind:
-    ip = ip_address(address.partition("%")[0])
-    if isinstance(ip, IPv6Address):
-        if ip in _NAT64:
-            ip = ip_address(int(ip) & 0xFFFFFFFF)
-        else:
-            ip = ip.ipv4_mapped or ip.sixtofour or ip
+    ip = _meant(address)
     if ip.is_loopback or ip.is_unspecified:
         return "loopback"
-    if ip.is_link_local or ip.is_multicast or ip == _METADATA:
+    if ip.is_link_local or ip.is_multicast or ip in _METADATA or ip in _LOCAL_NAT64:
         return "special"
+    if isinstance(ip, IPv6Address) and ip.is_site_local:
+        return "private"
     if ip.is_global:
         return "public"
     return "private" if ip.is_private else "special"
+
+
+def _meant(address: str) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that stands in an IPv6 address, else the address itself."""
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv4Address) or ip.is_loopback or ip.is_unspecified:
+        return ip
+    if any(ip in network for network in _WITH_IPV4):
+        return IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip

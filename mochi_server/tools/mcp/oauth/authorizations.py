@@ -6,7 +6,6 @@ serves, so the two meet in files of the state folder, as the codes are for one u
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -16,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-from pydantic import JsonValue
 
 from ....core.aio import BackgroundTasks, in_thread
-from ....core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ....core.files import make_folder, replace_file
 from ....core.logs import one_line
 from ....errors import JSONObject, McpAuthorizationInvalid
 from ..config.entry import McpServerConfig, McpServerUnusable
 from ..redaction import SecretValues
+from .tokens import TokenFile, key_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -31,13 +30,8 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 600.0
 """How long a person has for an authorization."""
 POLL_SECONDS = 0.5
-MAX_BYTES = 1_000_000
 MAX_ANSWER = 8192
 """Characters of what a browser may bring back."""
-
-
-class AuthorizationNeeded(Exception):
-    """A person has to authorize; the address to go to is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,61 +41,6 @@ class PendingAuthorization:
     url: str
     expires_at: float
     """Seconds since the epoch."""
-
-
-class TokenFile:
-    """Tokens and registrations of all servers, for the owner alone; blocks.
-
-    They are kept by the address of the server: one that gets another address gets no old token.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: tuple[tuple[int, ...], JSONObject] | None = None
-
-    def read(self, url: str) -> JSONObject:
-        """Return what is known of a server: ``tokens``, ``expires_at``, ``client``."""
-        kept = self._read().get(_key(url))
-        return kept if isinstance(kept, dict) else {}
-
-    def update(self, url: str, **values: JsonValue) -> None:
-        """Store some values of a server.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        make_folder(self._path.parent, private=True)
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
-            stored = self._read()
-            old = stored.get(_key(url))
-            stored[_key(url)] = {**(old if isinstance(old, dict) else {}), **values}
-            self._write(stored)
-
-    def forget(self, url: str) -> None:
-        """Remove everything about a server. Raises as ``update``."""
-        if not self._path.exists():
-            return
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
-            stored = self._read()
-            if stored.pop(_key(url), None) is not None:
-                self._write(stored)
-
-    def _read(self) -> JSONObject:
-        try:
-            status = self._path.lstat()
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if self._known is None or self._known[0] != stamp:
-                stored = json.loads(read_plain(self._path, MAX_BYTES)[0])
-                value = stored if isinstance(stored, dict) else {}
-                if not is_steady(status.st_ctime_ns):
-                    return value
-                self._known = (stamp, value)
-            return dict(self._known[1])
-        except (OSError, ValueError):  # without it a person authorizes again
-            return {}
-
-    def _write(self, stored: JSONObject) -> None:
-        replace_file(self._path, [json.dumps(stored).encode()], private=True)
 
 
 class McpAuthorizations:
@@ -185,12 +124,12 @@ class McpAuthorizations:
     async def show(self, name: str, url: str, state: str) -> None:
         """Show a person where to authorize, and accept the answer with this state once."""
         expires_at = time.time() + WAIT_SECONDS
-        await in_thread(self._expect, state, expires_at)
+        await in_thread(self._expect, name, state, expires_at)
         self._pending[name] = PendingAuthorization(url, expires_at)
 
     async def answer(self, state: str) -> JSONObject:
         """Wait for what the browser brings back: ``{"code", "iss"}`` or ``{"error"}``."""
-        path = self._codes / _key(state)
+        path = self._codes / key_of(state)
         try:
             while True:
                 with suppress(OSError):
@@ -201,13 +140,16 @@ class McpAuthorizations:
             for suffix in (".expected", ".answer"):
                 path.with_suffix(suffix).unlink(missing_ok=True)
 
-    async def complete(self, state: str, answer: JSONObject) -> None:
+    async def complete(self, state: str, answer: JSONObject) -> str:
         """Hand what a browser has brought to the process that waits for it.
+
+        Returns:
+            The name of the server.
 
         Raises:
             McpAuthorizationInvalid: Nobody waits for it, it came before, or it is too long.
         """
-        await in_thread(self._complete, state, answer)
+        return await in_thread(self._complete, state, answer)
 
     async def forget(self, config: McpServerConfig) -> None:
         """Remove the tokens of a server that is no longer configured."""
@@ -220,21 +162,22 @@ class McpAuthorizations:
         """Wait for nobody any more; may be called again."""
         await self._tasks.drain(0)
 
-    def _expect(self, state: str, expires_at: float) -> None:
+    def _expect(self, name: str, state: str, expires_at: float) -> None:
         make_folder(self._codes, private=True)
         for path in self._codes.iterdir():  # of processes that were killed
             if time.time() - path.lstat().st_mtime > WAIT_SECONDS:
                 path.unlink(missing_ok=True)
-        path = (self._codes / _key(state)).with_suffix(".expected")
-        replace_file(path, [f"{expires_at}\n".encode()], private=True)
+        path = (self._codes / key_of(state)).with_suffix(".expected")
+        content = json.dumps({"server": name, "expires_at": expires_at})
+        replace_file(path, [content.encode()], private=True)
 
-    def _complete(self, state: str, answer: JSONObject) -> None:
-        path = self._codes / _key(state)
+    def _complete(self, state: str, answer: JSONObject) -> str:
+        path = self._codes / key_of(state)
         expected, answered = path.with_suffix(".expected"), path.with_suffix(".answer")
         content = json.dumps(answer)
         try:
-            expires_at = float(expected.read_text())
-            if time.time() > expires_at or len(content) > MAX_ANSWER:
+            waiting = json.loads(expected.read_text())
+            if time.time() > waiting["expires_at"] or len(content) > MAX_ANSWER:
                 raise McpAuthorizationInvalid
             replace_file(answered, [content.encode()], new=True, private=True)
         except (OSError, ValueError) as error:
@@ -242,11 +185,7 @@ class McpAuthorizations:
         if not expected.exists():  # the one that waited has ended meanwhile
             answered.unlink(missing_ok=True)
             raise McpAuthorizationInvalid
-
-
-def _key(text: str) -> str:
-    """Return a name for what may be secret, or has other characters than names of files."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        return str(waiting["server"])
 
 
 def _text(error: BaseException) -> str:

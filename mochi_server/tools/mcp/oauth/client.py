@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Protocol
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx2
@@ -25,7 +26,7 @@ from ..config.entry import McpServerConfig
 from ..redaction import SecretValues
 from ..transports.http import limited_client
 from .addresses import AddressGuard
-from .authorizations import AuthorizationNeeded, McpAuthorizations
+from .tokens import AuthorizationNeeded, TokenFile
 
 # It logs tracebacks, which may quote an answer with tokens in it; failures are shown without.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
@@ -37,6 +38,21 @@ _ERROR_CODE = re.compile(
 )
 
 
+class Authorizations(Protocol):
+    """Lets persons authorize, and keeps the tokens; see ``McpAuthorizations``."""
+
+    @property
+    def tokens(self) -> TokenFile: ...
+    @property
+    def redirect_url(self) -> str: ...
+
+    def begin(self, config: McpServerConfig, secrets: SecretValues, scope: str | None) -> None: ...
+
+    async def show(self, name: str, url: str, state: str) -> None: ...
+
+    async def answer(self, state: str) -> JSONObject: ...
+
+
 class NotAuthorized(Exception):
     """A person or a server did not allow it; the text says why, and has no secret."""
 
@@ -45,7 +61,7 @@ class _Storage:
     """What the SDK keeps of one server."""
 
     def __init__(
-        self, url: str, authorizations: McpAuthorizations, secrets: SecretValues, *, is_new: bool
+        self, url: str, authorizations: Authorizations, secrets: SecretValues, *, is_new: bool
     ) -> None:
         self._url = url
         self._secrets = secrets
@@ -106,7 +122,7 @@ class _Provider(OAuthClientProvider):
     def __init__(
         self,
         url: str,
-        authorizations: McpAuthorizations,
+        authorizations: Authorizations,
         storage: _Storage,
         show: Callable[[str], Awaitable[None]],
         wait: Callable[[], Awaitable[AuthorizationCodeResult]],
@@ -168,9 +184,9 @@ class _Signer(_Provider):
 
 
 def sign(
-    config: McpServerConfig, authorizations: McpAuthorizations, secrets: SecretValues
+    config: McpServerConfig, authorizations: Authorizations, secrets: SecretValues
 ) -> httpx2.Auth:
-    """Return what signs the requests of a connection; see ``McpAuthorizations.auth``."""
+    """Return what signs the requests of a connection; see ``Authorizations.auth``."""
 
     async def need(url: str) -> None:
         scope = parse_qs(urlsplit(url).query).get("scope", [None])[0]
@@ -186,7 +202,7 @@ def sign(
 
 async def authorize(
     config: McpServerConfig,
-    authorizations: McpAuthorizations,
+    authorizations: Authorizations,
     secrets: SecretValues,
     scope: str | None,
 ) -> None:
@@ -233,7 +249,7 @@ async def authorize(
             raise NotAuthorized(f"it does not offer OAuth (HTTP {response.status_code})")
 
 
-def _metadata(authorizations: McpAuthorizations) -> OAuthClientMetadata:
+def _metadata(authorizations: Authorizations) -> OAuthClientMetadata:
     return OAuthClientMetadata(
         client_name="mochi-server", redirect_uris=[AnyUrl(authorizations.redirect_url)]
     )

@@ -14,7 +14,7 @@ from ....core.files import read_plain, replace_file
 from ....errors import JSONObject
 from ..config.entry import McpServerConfig
 from ..descriptions import MAX_TOOLS, read_stored
-from ..prompts import MAX_PROMPTS, read_stored_prompt
+from ..prompt_descriptions import MAX_PROMPTS, read_stored_prompt
 from .connection import ServerFacts
 
 logger = logging.getLogger(__name__)

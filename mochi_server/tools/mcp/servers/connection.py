@@ -16,12 +16,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+from pydantic import ValidationError
 
 from ....core.aio import BackgroundTasks
 from ....core.logs import one_line
 from ...base import ToolFailed
-from ..descriptions import MAX_TOOLS, McpToolDescription, Unusable, read_tool
-from ..prompts import MAX_PROMPTS, McpPromptDescription, describe_prompt
+from ..descriptions import (
+    MAX_TOOLS,
+    McpToolDescription,
+    Unusable,
+    offered_name,
+    read_tool,
+    taken_names,
+)
+from ..failures import error_text, first_problems
+from ..prompt_descriptions import MAX_PROMPTS, McpPromptDescription, describe_prompt
 from ..redaction import SecretValues, redact_logs
 
 if TYPE_CHECKING:
@@ -70,6 +79,7 @@ class ServerFacts:
     """Why a tool cannot be used, by the server's name for it."""
     by_name: Mapping[str, McpToolDescription] = field(init=False, compare=False, repr=False)
     """The first of each name."""
+    _taken: frozenset[str] = field(init=False, compare=False, repr=False)
     prompts: Sequence[McpPromptDescription] = ()
     protocol_version: str | None = None
     server_info: Mapping[str, str] | None = None
@@ -78,6 +88,15 @@ class ServerFacts:
     def __post_init__(self) -> None:
         by_name = {tool.name: tool for tool in reversed(self.tools)}
         object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "_taken", taken_names(by_name))
+
+    def offered_name(self, prefix: str, tool: str) -> str:
+        """Return the name by which models call a tool of the server's own name."""
+        return offered_name(prefix, tool, is_taken=tool in self._taken)
+
+    def approval_key(self, prefix: str, tool: str) -> str:
+        """Return the name by which an approval is kept: what rules and models see of its name."""
+        return self.offered_name(prefix, tool).removeprefix(f"{prefix}__")
 
 
 class McpConnection:
@@ -149,7 +168,6 @@ class McpConnection:
             ServerFailed: There is no answer, or the answer is an error.
         """
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
-        from pydantic import ValidationError  # noqa: PLC0415
 
         self.users += 1
         try:
@@ -161,7 +179,7 @@ class McpConnection:
             except MCPError as error:
                 raise await self._failure_of(error) from error
             except (ValidationError, RuntimeError) as error:
-                text = f"its answer cannot be used: {self._shown(str(error))}"
+                text = f"its answer cannot be used: {self._shown(_reason(error))}"
                 raise ServerFailed(f"The MCP server {self.name!r} failed: {text}") from error
             self.has_served = True
             return result
@@ -180,7 +198,7 @@ class McpConnection:
                 await self._ending.wait()
         if self.end_reason is not None:
             return ServerFailed(self._failure("ended during the call"))
-        text = self._shown(error.message) or "it does not say why"
+        text = error_text(error, self._secrets) or "it does not say why"
         return ServerFailed(f"The MCP server {self.name!r} failed: {text}")
 
     def _failure(self, what: str) -> str:
@@ -275,6 +293,7 @@ class McpConnection:
         tools: list[McpToolDescription] = []
         unusable: dict[str, str] = {}
         async for count, tool in self._list(client):
+            await asyncio.sleep(0)  # each takes a while, and there may be a thousand
             if count > MAX_TOOLS:
                 left_out = f"it and those after it are left out, as there are {MAX_TOOLS:,} others"
                 unusable[one_line(tool.name)] = left_out
@@ -383,6 +402,8 @@ def _reason(error: BaseException) -> str:
     """Return the first cause in a group of exceptions, as the end of a sentence."""
     while causes := getattr(error, "exceptions", None):  # Python 3.10 has no exception groups
         error = causes[0]
+    if isinstance(error, ValidationError):
+        return first_problems(error)
     if isinstance(error, ModuleNotFoundError):
         return "the extra is not installed: pip install 'mochi-server[mcp]'"
     if isinstance(error, FileNotFoundError):

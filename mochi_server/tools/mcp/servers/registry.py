@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....config import tool_environment
 from ....core.aio import BackgroundTasks, in_daemon_thread, in_thread
 from ....errors import JSONObject, McpAuthorizationInvalid, McpServerExists
 from ...base import Problem
-from ..approvals import Approval, ApprovedTools
+from ..approvals import ApprovedTools
 from ..config.entry import CONFINES_NOTHING, UNCONFINED, McpServerConfig
 from ..config.file import McpConfig, McpConfigFile
-from ..descriptions import McpToolDescription, approval_key
-from ..oauth.authorizations import McpAuthorizations
-from ..redaction import secrets_of
-from ..transports.log import LOG_LINES, StdioCommand
+from ..transports.log import LOG_LINES
 from .cache import FactsCache
 from .connection import McpConnection, ServerFacts, import_client
+from .opening import TransportOpener
 from .server import CLOSED, STOPPED, McpServer, McpServerStatus
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
 
-    from ..transports.limits import Streams
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +33,6 @@ START_DELAY = 0.1
 """Seconds until a server of which nothing is known begins to start; the next one a little later."""
 TEND_SECONDS = 5.0
 CLOSE_SECONDS = 8.0
-
-
-Launcher = Callable[[McpServerConfig, StdioCommand, str | None], Awaitable[StdioCommand]]
 
 
 class McpServers:
@@ -52,13 +44,9 @@ class McpServers:
         config_file: The configuration.
         builtin: Servers beside those of the file, which win where names are the same.
         idle_seconds: After so long without a call a server ends, until the next one.
-        variables: Names of environment variables that servers get beside the usual few.
-        working_dir: Working directory of servers that name none.
-        allowed_commands: Programs that may be started; none: all.
         cache_folder: Where the tools of servers are kept between runs; None: nowhere.
         approved_path: File of the descriptions of tools that a person has approved.
-        authorizations: Those of servers over HTTP; None: none is got.
-        launcher: Returns the command to start instead, such as one that is confined.
+        opener: Starts and reaches them.
     """
 
     def __init__(
@@ -67,13 +55,9 @@ class McpServers:
         *,
         builtin: Sequence[McpServerConfig] = (),
         idle_seconds: float = 600.0,
-        variables: Collection[str] = (),
-        working_dir: Path | None = None,
-        allowed_commands: Sequence[str] = (),
         cache_folder: Path | None = None,
         approved_path: Path | None = None,
-        authorizations: McpAuthorizations | None = None,
-        launcher: Launcher | None = None,
+        opener: TransportOpener | None = None,
     ) -> None:
         self.config_file = config_file
         self.closed = False
@@ -82,15 +66,12 @@ class McpServers:
         self._builtin = {config.name: config for config in builtin}
         self._withdrawn: list[Problem] = []
         self._idle_seconds = idle_seconds
-        self._variables = tuple(variables)
-        self._working_dir = working_dir
-        self._allowed_commands = tuple(allowed_commands)
         self._cache = FactsCache(cache_folder)
         self.approved = ApprovedTools(approved_path)
-        self._authorizations = authorizations
-        if authorizations is not None:
-            authorizations.on_authorized = self._authorized
-        self._launcher = launcher
+        self._opener = opener or TransportOpener()
+        self._authorizations = self._opener.authorizations
+        if self._authorizations is not None:
+            self._authorizations.on_authorized = self._authorized
         self._tasks = BackgroundTasks()
         self._config = McpConfig()
         self.servers: Mapping[str, McpServer] = {}
@@ -244,7 +225,12 @@ class McpServers:
             connections=len(running),
             unusable=facts.unusable,
             changed=[
-                tool.name for tool in facts.tools if self.approval_of(config, tool) == "changed"
+                tool.name
+                for tool in facts.tools
+                if self.approved.approval_of(
+                    config.name, facts.approval_key(config.prefix, tool.name), tool.digest
+                )
+                == "changed"
             ],
             **self._authorization_of(config.name),
         )
@@ -262,11 +248,11 @@ class McpServers:
         """Tell whether a person is being asked to authorize a server, or soon will be."""
         return self._authorizations is not None and self._authorizations.is_under_way(name)
 
-    async def complete_authorization(self, state: str, answer: JSONObject) -> None:
+    async def complete_authorization(self, state: str, answer: JSONObject) -> str:
         """Take what a browser has brought; see ``McpAuthorizations.complete``."""
         if self._authorizations is None:
             raise McpAuthorizationInvalid
-        await self._authorizations.complete(state, answer)
+        return await self._authorizations.complete(state, answer)
 
     def _authorized(self, name: str) -> None:
         """Start what could not be used without the authorization."""
@@ -294,11 +280,6 @@ class McpServers:
         if config is not None and self._authorizations is not None:
             await self._authorizations.forget(config)
         await self.status()
-
-    def approval_of(self, config: McpServerConfig, tool: McpToolDescription) -> Approval:
-        """Return whether a tool of a server is described as it was approved."""
-        key = approval_key(config.prefix, tool.name)
-        return self.approved.approval_of(config.name, key, tool.digest)
 
     async def restart(self, name: str) -> None:
         """End a server and begin to start it; nothing is waited for but its end.
@@ -357,9 +338,11 @@ class McpServers:
         if server.is_retired and server not in self._retired:
             self._retired.append(server)
         self._tend()
+        is_builtin = server.config is self._builtin.get(server.config.name)
+        allowed_commands = () if is_builtin else self.config_file.allowed_commands
         return McpConnection(
             server.config.name,
-            partial(self._transport, server),
+            partial(self._opener.open, server, allowed_commands),
             self._load_sdk,
             tasks=self._tasks,
             secrets=server.log.secrets,
@@ -384,45 +367,6 @@ class McpServers:
         if self.servers.get(server.config.name) is server and server.facts is not None:
             work = in_thread(self._cache.write, server.config, server.facts)
             self._tasks.spawn(work, name=f"keep tools of MCP server {server.config.name}")
-
-    @asynccontextmanager
-    async def _transport(
-        self, server: McpServer, on_end: Callable[[str], None]
-    ) -> AsyncGenerator[Streams, None]:
-        """Start a server or reach it, as its configuration says at this moment."""
-        from ..transports.http import http_transport  # noqa: PLC0415 - an extra, and slow
-        from ..transports.stdio import stdio_transport  # noqa: PLC0415 - the same
-
-        is_builtin = server.config is self._builtin.get(server.config.name)
-        allowed = () if is_builtin else self._allowed_commands
-        config = await in_thread(server.config.expanded, allowed)
-        secrets = server.log.secrets
-        secrets.add(config.secrets)
-        if config.url is not None:
-            auth = None
-            if self._authorizations is not None:
-                auth = self._authorizations.auth(config, secrets)
-            transport = http_transport(
-                config.url,
-                headers=config.headers,
-                log=server.log,
-                on_end=on_end,
-                auth=auth,
-                is_sse=config.transport == "sse",
-            )
-        else:
-            environment = tool_environment(self._variables)
-            secrets.add(secrets_of({"env": {**environment}}))
-            command = StdioCommand(
-                argv=[str(config.command), *config.args],
-                env={**environment, **config.env},
-                cwd=config.cwd or self._working_dir,
-            )
-            if self._launcher is not None:
-                command = await self._launcher(server.config, command, server.session_id)
-            transport = stdio_transport(command, server.log, on_end)
-        async with transport as streams:
-            yield streams
 
     def _tend(self) -> None:
         if (self._tending is None or self._tending.done()) and not self.closed:

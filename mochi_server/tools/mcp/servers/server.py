@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import anyio
 
@@ -18,8 +18,6 @@ from .connection import McpConnection, ServerFacts, ServerFailed, SessionLost
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
-
-    from .registry import McpServers
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +64,16 @@ class McpServerStatus:
     """The server's own names of tools that have changed since a person approved them."""
 
 
+class ServerOwner(Protocol):
+    """Connects servers, and keeps what they have said; see ``McpServers``."""
+
+    closed: bool
+
+    def connect(self, server: McpServer) -> McpConnection: ...
+
+    def keep_facts(self, server: McpServer) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class McpServer:
     """A server that is started when it is used; of one session, or shared by all.
@@ -75,7 +83,7 @@ class McpServer:
     """
 
     config: McpServerConfig
-    owner: McpServers
+    owner: ServerOwner
     session_id: str | None = None
     """Whose it is; None: it is shared."""
     facts: ServerFacts | None = None
@@ -113,6 +121,7 @@ class McpServer:
     def start(self) -> McpConnection:
         """Return the connection, which is begun if there is none that can be used."""
         if self.connection is None:
+            self._start_no_later()  # it would start again one that ends meanwhile
             if self.last_error is not None:
                 self.restarts += 1
             self.log.begin()
@@ -167,10 +176,13 @@ class McpServer:
             with anyio.move_on_after(seconds):
                 await connection.wait_started()
 
-    async def stop(self, reason: str = STOPPED) -> None:
+    def _start_no_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def stop(self, reason: str = STOPPED) -> None:
+        self._start_no_later()
         if self.connection is not None:
             await self.connection.aclose(reason)
         self.last_error, self._failures, self._retry_at = None, 0, 0.0

@@ -13,7 +13,8 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from .limits import MAX_MESSAGE, LimitedReadStream, Streams
+from ....core.utf8 import valid_utf8
+from .limits import FEW_BYTES, MAX_MESSAGE, LimitedReadStream, Streams, shortened
 from .log import ServerLog
 
 CONNECT_SECONDS = 30.0
@@ -22,7 +23,8 @@ MAX_HEADER = 200
 MAX_EVENT = 2**20
 """Bytes of one event of a server of 2024: the SDK's limit, which ends the connection."""
 SESSION_HEADER = "mcp-session-id"
-NOT_FOUND = 404
+DATA = b"data:"
+BAD_REQUEST, NOT_FOUND = 400, 404
 
 
 @asynccontextmanager
@@ -72,6 +74,7 @@ def limited_client(
     auth: httpx2.Auth | None = None,
     log: ServerLog | None = None,
     on_end: Callable[[str], None] | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> httpx2.AsyncClient:
     """Return an HTTP client whose responses are limited, and no redirect is followed by itself.
 
@@ -80,14 +83,12 @@ def limited_client(
         auth: Signs requests.
         log: Gets a note of each response that is an error.
         on_end: For the transport of 2024, whose failures the SDK only logs; is called with one.
+        transport: Sends the requests; None: as the environment says.
     """
 
     async def limit(response: httpx2.Response) -> None:
         if response.is_error and log is not None:
             log.note(f"{response.request.method}: HTTP {response.status_code}")
-        if response.status_code == NOT_FOUND and SESSION_HEADER in response.request.headers:
-            # The session is lost, whatever the body says of it, which the SDK would prefer.
-            response.headers["content-type"] = "text/plain"
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in {"", "identity"}:  # a few bytes may become gigabytes
             raise httpx2.RemoteProtocolError(f"the answer is encoded as {encoding[:MAX_HEADER]!r}")
@@ -95,6 +96,12 @@ def limited_client(
             response.stream = _LimitedStream(response.stream)
         elif on_end is not None:
             response.stream = _LimitedEvents(response.stream, on_end)
+        else:
+            response.stream = _ShortenedEvents(response.stream)
+        if SESSION_HEADER in response.request.headers and await _says_session_is_lost(response):
+            # Whatever the body says of it, which the SDK would prefer.
+            response.status_code = NOT_FOUND
+            response.headers["content-type"] = "text/plain"
 
     return _Client(
         on_end,
@@ -102,7 +109,19 @@ def limited_client(
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
         auth=auth,
         event_hooks={"response": [limit]},
+        transport=transport,
     )
+
+
+async def _says_session_is_lost(response: httpx2.Response) -> bool:
+    """Tell whether a server does not know the session of a request.
+
+    The protocol says 404. Many answer 400, as examples of the SDK for TypeScript do:
+    https://github.com/modelcontextprotocol/typescript-sdk/issues/389
+    """
+    if response.status_code != BAD_REQUEST:
+        return response.status_code == NOT_FOUND
+    return b"session" in (await response.aread()).lower()
 
 
 class _Client(httpx2.AsyncClient):
@@ -132,15 +151,51 @@ class _LimitedStream(httpx2.AsyncByteStream):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces: list[bytes] = []
         size = 0
         async for piece in self._stream:
+            pieces.append(piece)
             size += len(piece)
             if size > MAX_MESSAGE:
                 raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE // 2**20} MiB")
-            yield piece
+        yield await shortened(valid_utf8(b"".join(pieces)))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class _ShortenedEvents(httpx2.AsyncByteStream):
+    """A stream of events, each with a message in one line, of which long ones are shortened."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - as above
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        begun: list[bytes] = []
+        """What has come of a line that has not ended."""
+        size = 0
+        async for piece in self._stream:
+            begun.append(piece)
+            size += len(piece)
+            if b"\n" not in piece and size <= MAX_MESSAGE:
+                continue
+            *lines, rest = b"".join(begun).split(b"\n")
+            for line in lines:
+                yield await _shortened_line(line) + b"\n"
+            if len(rest) > MAX_MESSAGE:  # the SDK refuses it
+                yield rest
+                rest = b""
+            begun, size = [rest], len(rest)
+        yield b"".join(begun)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _shortened_line(line: bytes) -> bytes:
+    if len(line) <= FEW_BYTES or not line.startswith(DATA):
+        return line
+    return DATA + await shortened(line.removeprefix(DATA))
 
 
 class _LimitedEvents(httpx2.AsyncByteStream):

@@ -10,14 +10,15 @@ from types import TracebackType
 from typing import Any, Final
 
 import anyio
+import orjson
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, Tool
-from pydantic import ValidationError
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
+from pydantic_core import from_json
 from typing_extensions import Self
 
 from ....core.limits import has_more_values
-from ..descriptions import UNUSABLE
+from .admission import admit, admit_content
 
 Streams = TransportStreams
 
@@ -29,6 +30,8 @@ TOO_LARGE: Final = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB, or ha
 """Message of the error that stands for such an answer."""
 FEW_BYTES: Final = 65_536
 """Values are not counted in what is shorter."""
+EDGE: Final = 256
+"""Bytes at either end of a message, which say what it answers."""
 
 UNASKED_AT_ONCE: Final = 500
 UNASKED_PER_SECOND: Final = 100.0
@@ -54,6 +57,26 @@ def failed_response(head: bytes, tail: bytes, reason: str) -> SessionMessage | N
         return None
     error = ErrorData(code=INTERNAL_ERROR, message=reason)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(match[1]), error=error))
+
+
+async def shortened(message: bytes) -> bytes:
+    """Return a message that the SDK reads soon: the blocks of a long one are joined.
+
+    The SDK takes five times as long to read JSON as it takes here, and holds the event loop.
+    """
+    if len(message) <= FEW_BYTES:
+        return message
+    if is_too_large(message):
+        failed = failed_response(message[:EDGE], message[-EDGE:], TOO_LARGE)
+        return b"null" if failed is None else failed.message.model_dump_json().encode()
+    try:
+        value = from_json(message)
+        await asyncio.sleep(0)  # either part takes milliseconds
+        if isinstance(value, dict):
+            admit_content(value.get("result"))
+        return orjson.dumps(value)
+    except (ValueError, TypeError):  # the SDK says what is wrong with it
+        return message
 
 
 class UnaskedAllowance:
@@ -130,7 +153,7 @@ class LimitedReadStream:
             if isinstance(item, SessionMessage):
                 message = item.message
                 if isinstance(message, JSONRPCResponse):
-                    _admissible_tools(message.result)
+                    admit(message.result)
                     return item
                 if isinstance(message, JSONRPCError) or self._allowance.take():
                     return item
@@ -138,34 +161,3 @@ class LimitedReadStream:
             self._dropped += 1
             if self._dropped % PAUSE_AFTER == 0:
                 await asyncio.sleep(PAUSE_SECONDS)
-
-
-def _admissible_tools(result: Any) -> None:  # noqa: ANN401 - JSON
-    """Change a list of tools in place so that the SDK accepts it, whatever single ones are.
-
-    Their output schemas are dropped: the SDK would check results with them in the event loop, with
-    whatever regular expressions the server wrote. A tool that it would refuse, with the whole
-    list, is replaced by a stand-in with the reason.
-    """
-    tools = result.get("tools") if isinstance(result, dict) else None
-    if not isinstance(tools, list):
-        return
-    for at, tool in enumerate(tools):
-        if isinstance(tool, dict):
-            tool.pop("outputSchema", None)
-            tool.pop("icons", None)
-        try:
-            Tool.model_validate(tool, by_name=False)
-            if tool["inputSchema"].setdefault("type", "object") == "object":
-                continue
-            reason = "its schema describes no object"
-        except ValidationError as error:
-            reason = "; ".join(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]
-            )
-        name = tool.get("name") if isinstance(tool, dict) else None
-        tools[at] = {
-            "name": name if isinstance(name, str) else "?",
-            "inputSchema": {"type": "object"},
-            "_meta": {UNUSABLE: reason},
-        }

@@ -48,13 +48,11 @@ class SandboxLauncher:
         folders: The folders of sessions.
         listing_folder: An empty folder for the built-in server of no session, which is asked only
             which tools there are.
-        image: The image of containers.
     """
 
-    def __init__(self, folders: SessionFolders, *, listing_folder: Path, image: str) -> None:
+    def __init__(self, folders: SessionFolders, *, listing_folder: Path) -> None:
         self._folders = folders
         self._listing_folder = listing_folder
-        self._image = image
         self._working: dict[str, Sandbox] = {}
         """Drivers that were tried and work."""
         self._trying = asyncio.Lock()
@@ -100,7 +98,7 @@ class SandboxLauncher:
             names: tuple[SandboxName | str, ...] = (AUTO, *get_args(SandboxName))
             if name not in names:
                 raise ServerFailed(f"there is no sandbox {name!r}, only {', '.join(names)}")
-            choice = await choose_sandbox(name, image=self._image)  # type: ignore[arg-type] # checked
+            choice = await choose_sandbox(name)  # type: ignore[arg-type] # checked
             if choice.sandbox is None:
                 raise ServerFailed(f"the sandbox {name!r} does not work here: {choice.problem}")
             self._working[name] = choice.sandbox
@@ -112,5 +110,6 @@ def _spec_of(config: McpServerConfig, command: StdioCommand) -> SandboxSpec:
     environment = {name: value for name, value in command.env.items() if name not in own}
     if config.cwd is None:
         return SandboxSpec(environment=environment)
-    folder = SandboxFolder(path=config.cwd, writable=True)
-    return SandboxSpec(folders=[folder], workdir=PurePosixPath(config.cwd), environment=environment)
+    workdir = PurePosixPath(config.cwd)
+    folder = SandboxFolder(path=config.cwd.resolve(), inside=workdir, writable=True)
+    return SandboxSpec(folders=[folder], workdir=workdir, environment=environment)

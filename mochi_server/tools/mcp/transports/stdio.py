@@ -19,9 +19,12 @@ from dataclasses import dataclass
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
+from pydantic_core import from_json
 
+from ....core.utf8 import valid_utf8
 from ...process.worker_process import kill_group
 from .limits import (
+    EDGE,
     MAX_MESSAGE,
     TOO_LARGE,
     LimitedReadStream,
@@ -36,13 +39,12 @@ END_SECONDS = 1.0
 """How long a server may take to end when its input is closed, and again after SIGTERM."""
 PAUSE_SECONDS = 0.005
 """Pause after a piece of stderr, or of what is no message: floods must not hold up the loop."""
-SETTLE_SECONDS = 0.25
+SETTLE_SECONDS = 1.0
 """How far apart the end of a process and the end of its output may be."""
 SHOWN_RUBBISH = 200
 """Characters of a line that is no message."""
 NOTED_RUBBISH = 20
 """Lines that are no message, of one connection, which the log shows."""
-EDGE = 256
 """Bytes at both ends of a line that is too long, where the id of the answer is."""
 NO_MESSAGE = "the answer is no message of MCP"
 
@@ -189,7 +191,10 @@ class _ServerProcess:
             self._log.note(f"stdout: a message of {len(line):,} bytes was dropped")
             return failed_response(line[:EDGE], line[-EDGE:], TOO_LARGE)
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = jsonrpc_message_adapter.validate_python(
+                from_json(valid_utf8(line)), by_name=False
+            )
+            return SessionMessage(message)
         except ValueError:
             self._rubbish += 1
             if self._rubbish <= NOTED_RUBBISH:

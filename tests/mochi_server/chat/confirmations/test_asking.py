@@ -13,17 +13,26 @@ import pytest
 
 from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
 from mochi_server.chat.confirmations.asking import AskedCall
-from mochi_server.chat.confirmations.files import FileConfirmationStore
-from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
 from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired, Event
 from mochi_server.protocol.messages import ToolCall
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.types import ToolSettings
-from tests.support.confirmations import NO, YES, Clock, asking_in_memory, make_confirmation
+from mochi_server.state import SQLiteState
+from tests.support.confirmations import (
+    NO,
+    YES,
+    Clock,
+    asking_in_memory,
+    make_confirmation,
+    store_in,
+)
 from tests.support.turns import MODEL, kinds, read_all
+from tests.support.waiting import until
 
 TOOLS = '''
 __all__ = ["add"]
@@ -35,7 +44,7 @@ def add(a: int, b: int) -> str:
 '''
 
 
-class UnreachableStore(MemoryConfirmationStore):
+class UnreachableStore(StateConfirmationStore):
     """A store that is away: nothing can be stored."""
 
     async def put(self, confirmation: Confirmation) -> None:
@@ -48,7 +57,7 @@ async def runtime(tmp_path, ollama):
     (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
     settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url)
     provider = OllamaProvider("ollama", host=ollama.url)
-    found = Runtime(settings, providers={"ollama": provider}, approvals=UnreachableStore())
+    found = Runtime(settings, providers={"ollama": provider}, confirmations=UnreachableStore())
     yield found
     await found.aclose()
 
@@ -60,13 +69,15 @@ async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_ques
     for _ in range(2):
         ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 1, "b": 2}}])
         ollama.reply(["I could not."])
-    turn = await runtime.chat.open_turn(session.session_id, message="Add.")
+    turn = await runtime.chat.open_turn(session.session_id, TurnRequest(message="Add."))
     events = await read_all(runtime.chat.start(turn))
     assert kinds(events) == [
         "tool_call", "tool_result", "tool_continuation_start",
         "content_delta", "message_complete", "done",
     ]  # fmt: skip
-    reply = await runtime.chat.complete(session.session_id, message="Again.", wait=True)
+    reply = await runtime.chat.complete(
+        session.session_id, TurnRequest(message="Again.", wait=True)
+    )
     [entry] = reply["tool_calls_executed"]
     assert (entry["success"], entry["code"]) == (False, "CONFIRMATION_UNAVAILABLE")
     assert entry["arguments"] == {"a": 1, "b": 2}
@@ -168,18 +179,17 @@ async def test_the_end_of_a_run_settles_all_that_it_left():
 
 
 async def test_a_confirmation_whose_file_somebody_removes_is_stored_again(tmp_path):
-    store = FileConfirmationStore(tmp_path / "confirmations")
+    store = store_in(tmp_path / "state")
     asking = replace(asking_in_memory(), store=store)
     steps = asking.ask(a_call(), position=1, total=1)
     name = (await first(steps)).confirmation_id
     waiting = asyncio.ensure_future(anext(steps))
-    other = FileConfirmationStore(tmp_path / "confirmations")
+    other = store_in(tmp_path / "state")
     with anyio.fail_after(30):
         for _ in range(2):
             await anyio.sleep(0.1)
-            shutil.rmtree((tmp_path / "confirmations").rename(tmp_path / "away"))
-            while not await other.pending():  # noqa: ASYNC110 - as clients do
-                await anyio.sleep(0.05)
+            shutil.rmtree((tmp_path / "state").rename(tmp_path / "away"))
+            await until(other.pending)
         await other.decide(name, YES)
         decision = await waiting
     assert isinstance(decision, ConfirmationDecision)
@@ -189,10 +199,8 @@ async def test_a_confirmation_whose_file_somebody_removes_is_stored_again(tmp_pa
     await store.aclose()
 
 
-class FailingStore(MemoryConfirmationStore):
+class FailingStore(StateConfirmationStore):
     """A store that cannot be reached while ``fails`` is set."""
-
-    poll_seconds = 0.01
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
@@ -204,6 +212,7 @@ class FailingStore(MemoryConfirmationStore):
         if self.fails:
             self.refused.set()
             raise ConfirmationUnavailable(reason="away")
+        await super()._refresh()
 
 
 async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_away():
@@ -216,10 +225,9 @@ async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_a
     waiting = asyncio.ensure_future(anext(steps))
     with anyio.fail_after(30):
         await store.refused.wait()
-        store._stored.clear()  # it has forgotten everything when it is back
+        store._state = SQLiteState()  # it has forgotten everything when it is back
         store.fails = False
-        while not await store.pending():  # noqa: ASYNC110 - as clients do
-            await asyncio.sleep(0.01)
+        await until(store.pending)
         await store.decide(name, YES)
         decision = await waiting
     assert isinstance(decision, ConfirmationDecision)

@@ -18,6 +18,9 @@ from mochi_server.chat.journal.records import (
 )
 from mochi_server.protocol import events as protocol
 from mochi_server.protocol.events import ContentDelta, ToolCallStarted
+from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import JsonObjectFormat
+from mochi_server.protocol.turn_request import TurnRequest
 from tests.support.runs import EVENTS, events_of, head
 
 
@@ -72,10 +75,16 @@ def test_heads_and_notes_are_read_back():
         number=3,
         model="m",
         started_at="now",
-        think="high",
-        wait=False,
-        selected=["a"],
-        continues=True,
+        request=TurnRequest(
+            model="preset/m",
+            think="high",
+            wait=False,
+            selected=["a"],
+            client_tools=({"type": "function", "function": {"name": "f"}},),
+            options=ModelOptions(seed=7),
+            response_format=JsonObjectFormat(type="json_object"),
+            continues=True,
+        ),
     )
     for each in (head(), full):
         assert decode(encode_head(each)) == each

@@ -62,6 +62,7 @@ DENIED = {
         "tar -C/etc -c x", "make -C/etc", "echo x >/etc/passwd", "bash -c 'cd /etc; cat passwd'",
     ],
     RM: [
+        "declare -a 'x=($(rm b))'", "test -v 'x[$(rm b)]'", "printf -v 'x[`rm b`]' 1", "unset 'x[$(rm b)]'",
         "rm -rf /", "rm x", "rm", "X=1 rm -f b", "{ rm -f b; }", "! rm -f b", "sudo rm x",
         "sudo -u root rm x", "env rm x", "env A=1 rm x", "if true; then rm x; fi", "xargs rm",
         "echo x | xargs rm", "xargs -0 rm -f", "/bin/rm x", "/usr/bin/rm x", r"r\m x", "'rm' x",
@@ -197,6 +198,8 @@ ALLOWED = [
     ("echo $HOME", "echo $HOME"), ('git commit -m "*"', 'git commit -m "fix it"'),
     ("X=1 make *", "X=1 make test"), ("**", "ls -la"), ("curl https://ok.com/**", "curl https://ok.com/a"),
     ("mail *@ok.com", "mail me@ok.com"), ("find . ! -name *", "find . ! -name a"), ("cat ~x *", "cat ~x a"), ("pytest tests/**", "pytest tests/a/b.py"),
+    ("git log --output=*", "git log --output=a"), ("git log --output *", "git log --output a"), ("grep *", "grep --output a"),
+    ("find . -delete *", "find . -delete -print"), ("find *", "find . -name a"), ("sort *", "sort -r a"),
 ]  # fmt: skip
 
 NOT_ALLOWED = [
@@ -220,6 +223,8 @@ NOT_ALLOWED = [
     (NOTES, "cat notes/a <<< x"), (NOTES, "cat notes/a <<E\nx\nE"), (NOTES, "if cat notes/a; then cat notes/b; fi"),
     (NOTES, "cat notes/a (x)"), (NOTES, "cat notes/a )"), (NOTES, "cat notes/a |"), (NOTES, "cat notes/" + "x" * 5000),
     (GIT, "git log; rm x"), (GIT, "git log $(rm x)"), (GIT, "git log > x"), (GIT, "git log --output=/x"),
+    (GIT, "git log --output=x"), (GIT, "git log -1 --output x"), ("git *", "git show --output=x"), ("**", "git diff --output=x"),
+    ('git log "*"', 'git log "--output=x"'), ("git log **", "git log --output=/x"), ("/bin/git log *", "/bin/git log --output=x"),
     (GIT, "git log ~/x"), (GIT, "git log --a=~/x"), (GIT, "git log .."), (GIT, "git log ../x"), (GIT, "git -C x log"),
     (GIT, "git status"), (GIT, "git logs"), (GIT, "git log -p 'a'"), ("git*", "git status"), ("git*", "git; rm x"),
     ("git log **", "git log ~"), ("git log **", "git log $X"), ("git log **", "git log `x`"),
@@ -232,7 +237,9 @@ NOT_ALLOWED = [
     ("curl https://ok.com/**", "curl https://ok.com/a https://evil.com/a"),
     ("mail *@ok.com", "mail a%evil.com@ok.com"), ("mail *@ok.com", "mail evil.com!a@ok.com"),
     ("mail *@ok.com", "mail a@evil.com@ok.com"), ("mail *@ok.com", "mail @evil.com:a@ok.com"),
-    ("echo $HOME", "echo $HOMEX"), ("if", "if"), ("cat 'x", "cat 'x"), ("cat notes/**", "cat notes/a /etc/x"),
+    ("echo $HOME", "echo $HOMEX"), ("if", "if"), ("cat 'x", "cat 'x"),
+    ("find **", "find . -delete"), ("find *", "find . -fprint x"), ("sort *", "sort -ro x"), ("sort *", "sort --outp=x a"),
+    ("git grep **", "git grep --open-files-in-pager=x a"), ("rg **", "rg --pre=x a"), ("sort *", "sort --o=x a"), ("cat notes/**", "cat notes/a /etc/x"),
 ]  # fmt: skip
 
 
@@ -244,6 +251,55 @@ def test_a_command_that_fits_word_by_word_is_allowed(pattern: str, command: str)
 @pytest.mark.parametrize(("pattern", "command"), NOT_ALLOWED)
 def test_what_a_pattern_does_not_name_is_not_allowed(pattern: str, command: str):
     assert action("allow", pattern, command) in (None, "ask")
+
+
+TOGETHER = ["git status", "git log *", "ls *", "head *", "cat * > out", "make", "mail me@ok.com"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status && ls", "git status && ls -la", "git log -5 | head -3; git status", "ls a; ls b; git status",
+        "git status || make", "cat a > out && ls", "ls | head -3 | head -2", "git status;ls;",
+    ],
+)  # fmt: skip
+def test_rules_allow_a_line_together(command: str):
+    assert together(command, TOGETHER) == "allow"
+    assert together(command, TOGETHER, deny="ls *", ask="git *") in ("deny", "ask")
+    assert (
+        together(
+            command, [each for each in TOGETHER if each not in ("git status", "ls *", "head *")]
+        )
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status && rm x", "git status && $(ls)", "git status & ls", "(git status; ls)", "git status\nls",
+        "git status > x; ls", "git status; ls /x", "cd x && ls", "export X=1; ls", "X=1; ls", "X=1 ls; ls",
+        "alias ls=rm; ls", "ls | make", "ls | mail me@ok.com", "git status; ls; cat 'x", "ls; cat a 2> out",
+        "git status && ls; f() { ls; }", "if git status; then ls; fi", "git status && ls |& head -1",
+        "! git status && ls", ";".join(["git status", *["ls"] * 30]),
+    ],
+)  # fmt: skip
+def test_rules_together_allow_no_more_than_each_alone(command: str):
+    rules = [*TOGETHER, "cd *", "export *", "alias *", "rm *s"]
+    assert together(command, rules) in (None, "ask")
+
+
+def together(
+    command: str, allowed: list[str], *, deny: str | None = None, ask: str | None = None
+) -> str | None:
+    rules = tuple(
+        PolicyRule(tool="execute_command", action=kind, arguments={"command": pattern})
+        for kind, pattern in [("deny", deny), ("ask", ask), *(("allow", each) for each in allowed)]
+        if pattern is not None
+    )
+    arguments = {"command": command}
+    match = apply_policies([Policies(rules)], "execute_command", arguments, source="mcp:workspace")
+    return None if match is None else match.action
 
 
 UNREADABLE = ["cat 'x", "if", "cat )", "cat x\0", "cat \x1b", "ls " + "x" * 5000, "((", "cat <<"]

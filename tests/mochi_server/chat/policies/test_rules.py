@@ -78,6 +78,24 @@ def test_what_is_no_text_or_is_missing_is_a_doubt(arguments: dict[str, Any]):
     assert action(rule("deny", arguments=patterns), **arguments) == "deny"
 
 
+@pytest.mark.parametrize(
+    ("value", "pattern"),
+    [
+        (5, "5"),
+        (False, "false"),
+        (None, "null"),
+        (["a/b", 1], '[[]"a/b", 1[]]'),
+        ({"é": "?"}, '[{]"é": "[?]"[}]'),
+    ],
+)
+def test_what_is_no_text_is_allowed_where_the_pattern_is_all_of_its_json(value: Any, pattern: str):
+    assert action(rule("allow", arguments={"n": pattern}), n=value) == "allow"
+    for other in (6, True, "x", ["a"], {}, [value]):
+        assert action(rule("allow", arguments={"n": pattern}), n=other) is None
+    assert action(rule("allow", arguments={"n": pattern})) == ("allow" if value is None else None)
+    assert action(rule("deny", arguments={"n": "other"}), n=value) == "deny"
+
+
 def test_all_patterns_must_fit():
     patterns = {"path": "notes/*", "mode": "append"}
     allow, deny = rule("allow", arguments=patterns), rule("deny", arguments=patterns)
@@ -141,7 +159,8 @@ def test_an_approval_is_remembered_as_a_rule_that_would_have_allowed_it():
     assert action(made, path="notes/b") == "allow"
     assert action(made, path="notes/b", source="mcp:x") is None
     assert action(made, path="notes/b", session_id="two") is None
-    for patterns in ({"path": "other/*"}, {"n": "1"}, {"missing": "*"}, {"path": "[a"}):
+    assert action(rule_of(asked, {"n": "1"}, **details), n=1) == "allow"
+    for patterns in ({"path": "other/*"}, {"n": "2"}, {"missing": "*"}, {"path": "[a"}):
         with pytest.raises(ValueError, match="pattern"):
             rule_of(asked, patterns, **details)
 

@@ -10,32 +10,31 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from mochi_server import runtime as runtimes
-from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
-from mochi_server.chat.journal.base import RunJournal
-from mochi_server.chat.journal.memory import MemoryRunJournal
-from mochi_server.chat.journal.redis import RedisRunJournal
-from mochi_server.chat.journal.redis_signals import RedisRunSignals
-from mochi_server.chat.journal.signals import RunSignals
+from mochi_server.chat.confirmations.state import StateConfirmationStore
+from mochi_server.chat.journal.journal import RunJournal
+from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs import registry as registries
-from mochi_server.chat.runs.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
-from mochi_server.config import MochiServerSettings
+from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import InternalError, ShuttingDown, StorageError
 from mochi_server.protocol.events import ContentDelta, Done, Event
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
-from mochi_server.sessions.storage.redis import RedisStorage
-from tests.support.cut_redis import Line, line_to
-from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
+from mochi_server.state import SQLiteState
+from sessions_app.backends import connections
+from sessions_app.backends.state import DatabaseState
+from tests.support.databases import database_alias
+from tests.support.lines import Line, line_to
+from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
 from tests.support.runs import head
 from tests.support.turns import Bench, bench, kinds, read_all, read_until
+from tests.support.waiting import until
 
 
 def new_registry() -> RunRegistry:
-    journal, sessions = MemoryRunJournal(), SessionManager(MemoryStorage())
-    return RunRegistry(journal, RunRecovery(journal, sessions, sessions, MemoryConfirmationStore()))
+    journal, sessions = RunJournal(SQLiteState()), SessionManager(MemoryStorage())
+    return RunRegistry(journal, RunRecovery(journal, sessions, sessions, StateConfirmationStore()))
 
 
 class Script:
@@ -120,7 +119,7 @@ async def test_a_turn_that_never_ends_holds_up_no_shutdown(monkeypatch):
     await registry.wait_closed(5)
 
 
-# Two machines with a Redis
+# Two machines with a PostgreSQL
 
 
 short_leases = pytest.mark.parametrize("lease_seconds", [0.5])
@@ -130,9 +129,9 @@ WORDS = [f"{number} " for number in range(20)]
 
 @dataclass
 class Machines:
-    """Two machines with one folder of sessions; the owner reaches Redis through a line."""
+    """Two machines with one folder of sessions; the owner reaches the database through a line."""
 
-    redis: Redis
+    database: PostgreSQL
     line: Line
     owner: Bench
     other: Bench
@@ -146,15 +145,13 @@ class Machines:
         return [run.state for run in await self.other.runs.all_runs()]
 
     async def until_state(self, state: str) -> None:
-        with anyio.fail_after(30):
-            while await self.states() != [state]:  # noqa: ASYNC110 - of another machine
-                await asyncio.sleep(0.05)
+        await until(self.states, lambda answer: answer == [state])
 
     async def until_free(self, run_id: str) -> None:
-        """Wait until the run is in Redis, and no machine has a lease of it."""
-        with anyio.fail_after(30):
-            while (part := await self.journal.read(run_id)) is None or part.is_held:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        """Wait until the run is in the database, and no machine has a lease of it."""
+        await until(
+            lambda: self.journal.read(run_id), lambda part: not (part is None or part.is_held)
+        )
 
 
 @pytest.fixture
@@ -163,35 +160,21 @@ def lease_seconds():
 
 
 @pytest.fixture
-def session_storage():
-    return "json"
-
-
-@pytest.fixture
-async def machines(tmp_path, ollama, monkeypatch, lease_seconds, session_storage):
-    def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
-        url = str(settings.redis_url)
-        return (
-            RedisRunJournal(url, lease_seconds=lease_seconds),
-            RedisRunSignals(url, lease_seconds=lease_seconds),
-        )
-
-    monkeypatch.setattr(runtimes, "build_runs", build_runs)
-    monkeypatch.setitem(RedisStorage.__init__.__kwdefaults__, "lease_seconds", lease_seconds)
-    options = PERSISTENT if session_storage == "redis" else ()
+async def machines(tmp_path, ollama, monkeypatch, lease_seconds, django_db_blocker):
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.1)
     ollama.one_at_a_time = False
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(running_redis(tmp_path, *options))
-        line = await stack.enter_async_context(line_to(redis))
-        owner, other = [
-            await stack.enter_async_context(
-                bench(tmp_path, ollama, redis_url=url, session_storage=session_storage)
-            )
-            for url in (line.url, redis.url)
-        ]
-        yield Machines(redis, line, owner, other)
-        if redis.is_stopped:
-            await redis.start()
+        database = await stack.enter_async_context(running_postgresql())
+        line = await stack.enter_async_context(line_to(database))
+        found = []
+        for url in (line.url, database.url):
+            alias = stack.enter_context(database_alias(url, django_db_blocker))
+            state = DatabaseState(alias=alias, lease_seconds=lease_seconds)
+            await state.version()
+            found.append(await stack.enter_async_context(bench(tmp_path, ollama, state=state)))
+        yield Machines(database, line, *found)
+        if database.is_stopped:
+            await database.start()
         line.mend()
 
 
@@ -205,15 +188,13 @@ async def begin(machines: Machines) -> tuple[str, str, asyncio.Event]:
     await read_until(reader, "content_delta")
     reader.leave()
     run_id = machines.owner.runs.running_of(session_id)
-    with anyio.fail_after(30):
-        while await machines.journal.read(run_id) is None:  # noqa: ASYNC110 - of the owner
-            await asyncio.sleep(0.05)
+    await until(lambda: machines.journal.read(run_id), lambda answer: answer is not None)
     return session_id, run_id, gate
 
 
-@needs_redis
+@needs_postgresql
 @short_leases
-async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(machines, caplog):
+async def test_a_machine_without_its_database_keeps_its_run_as_its_session(machines, caplog):
     """Its lease expires, and yet nobody ends what it executes, nor stores it twice afterwards."""
     session_id, run_id, gate = await begin(machines)
     machines.line.cut()
@@ -232,7 +213,7 @@ async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(mac
     ]
 
 
-@needs_redis
+@needs_postgresql
 @short_leases
 async def test_a_run_that_another_machine_has_taken_ends_at_once(machines):
     session_id, run_id, _ = await begin(machines)
@@ -252,9 +233,9 @@ async def test_a_run_that_another_machine_has_taken_ends_at_once(machines):
     assert await machines.states() == ["waiting"]
 
 
-@needs_redis
-async def test_turns_begin_and_end_without_redis_and_can_be_read_when_it_is_back(machines):
-    await machines.redis.stop()
+@needs_postgresql
+async def test_turns_begin_and_end_without_the_database_and_can_be_read_when_it_is_back(machines):
+    await machines.database.stop()
     session_id = await machines.owner.session()
     for _ in range(2):
         events = await machines.owner.turn(session_id)
@@ -262,63 +243,46 @@ async def test_turns_begin_and_end_without_redis_and_can_be_read_when_it_is_back
     run_id = (await machines.owner.sessions.get(session_id)).metadata.last_run_id
     with pytest.raises(StorageError):
         await machines.other.runs.join(run_id)
-    await machines.redis.start()
+    await machines.database.start()
     await machines.until_free(run_id)
     reader = await machines.other.runs.join(run_id)
     assert kinds(await read_all(reader)) == kinds(events)
     assert await machines.states() == ["done", "done"]
 
 
-@needs_redis
-async def test_a_reader_at_another_machine_waits_while_redis_is_away(machines):
-    """It was restarted, and has forgotten all."""
+@needs_postgresql
+async def test_a_reader_at_another_machine_waits_while_the_database_is_away(machines):
     session_id, run_id, gate = await begin(machines)
     reader = await machines.other.runs.join(run_id)
     await read_until(reader, "content_delta")
-    await machines.redis.stop()
+    await machines.database.stop()
     gate.set()
     reading = asyncio.ensure_future(read_all(reader))
-    await machines.redis.start()
+    await machines.database.start()
     assert kinds(await reading)[-2:] == ["message_complete", "done"]
     assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
 
 
-@needs_redis
+@needs_postgresql
 @short_leases
-@pytest.mark.parametrize("session_storage", ["redis"])
-async def test_a_reader_at_another_machine_takes_no_run_while_its_process_writes_it_again(machines):
-    machines.journal.follow_seconds = 0.005  # it looks first
-    session_id, run_id, gate = await begin(machines)
-    reader = await machines.other.runs.join(run_id)
-    await read_until(reader, "content_delta")
-    await machines.redis.stop()
-    await asyncio.sleep(0.6)  # all leases are over then
-    await machines.redis.start()
-    gate.set()
-    assert kinds(await read_all(reader))[-2:] == ["message_complete", "done"]
-    session = await machines.other.sessions.get(session_id)
-    assert [m["content"] for m in session.stored_messages()] == ["Hello", "".join(WORDS)]
-
-
-@needs_redis
-@short_leases
-async def test_a_run_that_nobody_reads_is_cancelled_soon_after_redis_has_gone(machines):
+async def test_a_run_that_nobody_reads_is_cancelled_soon_after_the_database_has_gone(machines):
     machines.owner.ollama.reply(WORDS, gate=asyncio.Event(), pause_after=10)
     log = await machines.owner.start(await machines.owner.session())
     reader = log.reader()
     await read_until(reader, "content_delta")
-    await machines.redis.stop()
+    await machines.database.stop()
     reader.leave()
     await machines.owner.ollama.disconnected()
     await machines.owner.ended()
 
 
-@needs_redis
-async def test_turns_pause_only_once_while_redis_does_not_answer(machines):
+@needs_postgresql
+async def test_turns_pause_only_once_while_the_database_does_not_answer(machines, monkeypatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
     owner = machines.owner
     sessions = [await owner.session() for _ in range(4)]
     await owner.turn(sessions[0])
-    machines.redis.hang()
+    machines.database.hang()
     try:
         began = anyio.current_time()
         logs = [await owner.start(session) for session in sessions]
@@ -328,4 +292,4 @@ async def test_turns_pause_only_once_while_redis_does_not_answer(machines):
             assert kinds(await owner.turn(session))[-1] == "done"
         assert anyio.current_time() - began - first < first
     finally:
-        machines.redis.resume()
+        machines.database.resume()

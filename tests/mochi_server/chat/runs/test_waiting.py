@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,20 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.chat.confirmations import Confirmation
-from mochi_server.chat.confirmations.confirmation import Clock
 from mochi_server.chat.runs.log import LogReader
+from mochi_server.core.clock import Clock
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.events import ConfirmationRequired, Event
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.types import ToolSettings
+from sessions_app.backends.state import DatabaseState
+from tests.support.databases import database_alias
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.turns import Bench, bench, kinds, read_until
+from tests.support.waiting import until
 
 TOOLS = '''
 from datetime import datetime, timedelta
@@ -62,8 +66,8 @@ class AnHourLater(Clock):
 class House:
     """A data folder with tools, and what they have done."""
 
-    def __init__(self, folder: Path, ollama: FakeOllama, redis: Redis | None = None) -> None:
-        self.folder, self.ollama, self.redis = folder, ollama, redis
+    def __init__(self, folder: Path, ollama: FakeOllama, alias: str | None = None) -> None:
+        self.folder, self.ollama, self.alias = folder, ollama, alias
         write(folder / "tools" / "__init__.py", TOOLS.format(ran=folder / "ran"))
 
     @property
@@ -73,8 +77,8 @@ class House:
 
     def process(self, **settings: Any) -> Any:
         settings.setdefault("tool_confirmation_timeout_seconds", 0)
-        if self.redis is not None:
-            settings["redis_url"] = self.redis.url
+        if self.alias is not None:
+            settings["state"] = DatabaseState(alias=self.alias)
         return bench(self.folder, self.ollama, **settings)
 
 
@@ -83,19 +87,20 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-in_redis_too = pytest.mark.parametrize(
-    "house", ["files", pytest.param("redis", marks=needs_redis)], indirect=True
+in_postgresql_too = pytest.mark.parametrize(
+    "house", ["files", pytest.param("postgresql", marks=needs_postgresql)], indirect=True
 )
 
 
 @pytest_asyncio.fixture
-async def house(request, tmp_path, ollama):
+async def house(request, tmp_path, ollama, django_db_blocker):
     ollama.one_at_a_time = False
     if getattr(request, "param", "files") == "files":
         yield House(tmp_path, ollama)
         return
-    async with running_redis(tmp_path) as redis:
-        yield House(tmp_path, ollama, redis)
+    async with running_postgresql() as server:
+        with database_alias(server.url, django_db_blocker) as alias:
+            yield House(tmp_path, ollama, alias)
 
 
 @pytest_asyncio.fixture
@@ -116,7 +121,9 @@ def call(tool: str, call_id: str = "call_1", /, **arguments: Any) -> dict[str, A
 
 async def ask(engine: Bench, session: str) -> str:
     """Start a run that nobody reads, and return its id when it waits without a process."""
-    started = await engine.runtime.run_control.start(session, message="Do it.", continues=True)
+    started = await engine.runtime.run_control.start(
+        session, TurnRequest(message="Do it.", continues=True)
+    )
     started.reader.leave()
     await waiting(engine, started.run_id)
     return started.run_id
@@ -126,9 +133,7 @@ async def waiting(engine: Bench, run_id: str) -> None:
     async def is_parked() -> bool:
         return run_id in await engine.runs.waiting_runs() and not len(engine.runs)
 
-    with anyio.fail_after(30):
-        while not await is_parked():  # noqa: ASYNC110 - of any process
-            await asyncio.sleep(0.01)
+    await until(is_parked)
 
 
 async def decide(engine: Bench, *, approved: bool = True, **decision: Any) -> None:
@@ -143,12 +148,11 @@ async def first_pending(engine: Bench) -> str | None:
 
 
 async def ended(engine: Bench, run_id: str) -> dict[str, Any]:
-    with anyio.fail_after(30):
-        while True:
-            status = await engine.runtime.run_control.status(run_id)
-            if status["state"] not in {"running", "waiting"}:
-                return dict(status)
-            await asyncio.sleep(0.01)
+    status = await until(
+        lambda: engine.runtime.run_control.status(run_id),
+        lambda status: status["state"] not in {"running", "waiting"},
+    )
+    return dict(status)
 
 
 async def replay(engine: Bench, run_id: str) -> list[tuple[int, Event]]:
@@ -185,7 +189,7 @@ async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, olla
     assert await first_pending(first) == "call_1"
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_a_decision_takes_a_run_up_where_it_stood(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     ollama.reply(["Done."])
@@ -216,14 +220,14 @@ async def test_a_decision_takes_a_run_up_where_it_stood(first, house, ollama):
     assert await first.runtime.confirmations.of_run(run_id) == []
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_another_process_decides_after_the_first_has_ended(house, ollama):
     """A reader was there, which the stop of the server ends without ``done``."""
     ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
     ollama.reply(["Done."])
     async with house.process() as one:
         session = await session_of(one)
-        started = await one.runtime.run_control.start(session, message="Do it.")
+        started = await one.runtime.run_control.start(session, TurnRequest(message="Do it."))
         await read_until(started.reader, "tool_call_confirmation_required")
     assert await rest_of(started.reader) == []
     async with house.process() as two:
@@ -231,9 +235,7 @@ async def test_another_process_decides_after_the_first_has_ended(house, ollama):
         await waiting(two, started.run_id)
         reader = await two.runtime.run_control.join(started.run_id, started.reader.position - 1)
         await decide(two)
-        with anyio.fail_after(30):
-            while await first_pending(two) != "call_2":  # noqa: ASYNC110 - of a store
-                await asyncio.sleep(0.01)
+        await until(lambda: first_pending(two), lambda answer: answer == "call_2")
         await waiting(two, started.run_id)
         await decide(two, approved=False, reason="Not b.")
         rest = await rest_of(reader)
@@ -263,7 +265,7 @@ async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_beg
             edited.metadata.options = ModelOptions(seed=7, temperature=0.25)
         options = ModelOptions.model_validate(given)
         started = await one.runtime.run_control.start(
-            session, message="Do it.", options=options, response_format=text_of_json
+            session, TurnRequest(message="Do it.", options=options, response_format=text_of_json)
         )
         await read_until(started.reader, "tool_call_confirmation_required")
         async with one.sessions.edit(session) as edited:
@@ -282,7 +284,7 @@ async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_beg
     assert all(after[name] == before[name] for name in before.keys() - sizes)
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     session = await session_of(first)
@@ -296,7 +298,7 @@ async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     await first.turn(session, "Again.")
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_time_that_is_over_takes_a_run_up(house, ollama, monkeypatch):
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Then not."])
@@ -317,9 +319,7 @@ async def test_a_later_call_with_the_same_id_is_asked_about_again(first, house, 
     ollama.reply(["Done."])
     run_id = await ask(first, await session_of(first))
     await decide(first)
-    with anyio.fail_after(30):
-        while house.ran != ["erased a"]:  # noqa: ASYNC110 - of a tool
-            await asyncio.sleep(0.01)
+    await until(lambda: house.ran == ["erased a"])
     await waiting(first, run_id)
     assert house.ran == ["erased a"]
     await decide(first, approved=False)
@@ -333,7 +333,7 @@ async def test_a_message_can_interrupt_a_run_that_waits(first, house, ollama):
     session = await session_of(first)
     run_id = await ask(first, session)
     control = first.runtime.run_control
-    started = await control.start(session, message="No!", when_busy="interrupt")
+    started = await control.start(session, TurnRequest(message="No!"), when_busy="interrupt")
     await rest_of(started.reader)
     assert (await control.status(run_id))["state"] == "stopped"
     assert first.stored(session)[-1]["content"] == "Something else."
@@ -355,7 +355,7 @@ async def test_nothing_stays_open_for_a_tool_that_is_gone(house, ollama):
     assert house.ran == []
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(house, first):
     """What was decided before is acted on when the rest is decided, too."""
     calls = [call("erase", name, path=name) for name in ("a", "b")]
@@ -364,9 +364,7 @@ async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(hou
     session = await session_of(first)
     run_id = await ask(first, session)
     await decide(first)
-    with anyio.fail_after(30):
-        while not await first.runtime.confirmations.pending():  # noqa: ASYNC110 - asked after that
-            await asyncio.sleep(0.01)
+    await until(first.runtime.confirmations.pending)
     await waiting(first, run_id)
     assert await first.runtime.confirmations.decided_runs() == set()
     await decide(first)
@@ -375,7 +373,7 @@ async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(hou
     assert sorted(house.ran) == ["erased a", "erased b"], events
 
 
-@in_redis_too
+@in_postgresql_too
 async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(house, first, monkeypatch):
     """Though many confirmations make it slow to notice changes, it is not let go again."""
     house.ollama.reply(["Go."], tool_calls=[call("erase", path="a")])
@@ -440,15 +438,16 @@ async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
     """It could run a second time after a crash."""
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Not now."])
-    started = await first.runtime.run_control.start(await session_of(first), message="Do it.")
+    started = await first.runtime.run_control.start(
+        await session_of(first), TurnRequest(message="Do it.")
+    )
     await read_until(started.reader, "tool_call_confirmation_required")
-    journal = first.settings.state_path / "runs"
-    shutil.rmtree(journal, ignore_errors=True)
-    journal.touch()
+    with sqlite3.connect(first.settings.state_path / "runs.sqlite3") as journal:
+        journal.execute("ALTER TABLE state_parts RENAME TO away")
     await decide(first)
     await rest_of(started.reader)
     assert house.ran == []
-    journal.unlink()
+    journal.close()
 
 
 async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
@@ -457,12 +456,12 @@ async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
     ollama.reply(tool_calls=[call("erase", path="a")])
     session = await session_of(first)
     run_id = await ask(first, session)
-    journal, away = first.settings.state_path / "runs", first.settings.state_path / "away"
-    journal.rename(away)
+    journal = sqlite3.connect(first.settings.state_path / "runs.sqlite3")
+    journal.execute("ALTER TABLE state_rows RENAME TO away")
     ollama.reply(["Second."])
     await first.turn(session, "Next.")
-    shutil.rmtree(journal, ignore_errors=True)
-    away.rename(journal)
+    journal.execute("ALTER TABLE away RENAME TO state_rows")
+    journal.close()
     await decide(first)
     assert (await ended(first, run_id))["state"] == "failed"
     assert first.stored(session)[-1]["content"] == "Second."
@@ -473,7 +472,7 @@ async def test_confirmations_of_runs_that_are_gone_do_not_stay(house, ollama, mo
     ollama.reply(tool_calls=[call("erase", path="a")])
     async with house.process() as one:
         await ask(one, await session_of(one))
-    shutil.rmtree(one.settings.state_path / "runs")
+    (one.settings.state_path / "runs.sqlite3").unlink()
     async with house.process() as two:
         monkeypatch.setattr(two.runtime.confirmations, "clock", AnHourLater())
         two.runtime.start()
@@ -487,7 +486,9 @@ async def test_a_rule_that_comes_while_a_person_is_asked_denies_the_other_calls(
 ):
     ollama.reply(tool_calls=[call("look", path="x"), call("erase", "call_2", path="a")])
     ollama.reply(["Done."])
-    started = await first.runtime.run_control.start(await session_of(first), message="Do it.")
+    started = await first.runtime.run_control.start(
+        await session_of(first), TurnRequest(message="Do it.")
+    )
     await read_until(started.reader, "tool_call_confirmation_required")
     write(house.folder / "policies.json", '[{"tool": "look", "action": "deny"}]')
     await decide(first)

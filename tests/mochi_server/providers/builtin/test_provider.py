@@ -27,7 +27,8 @@ from mochi_server.errors import (
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
 from mochi_server.providers.builtin.provider import SLOTS, LlamaServer, LocalProvider
-from tests.support.local_model import MODEL, folder_with_model, until
+from tests.support.local_model import MODEL, folder_with_model
+from tests.support.waiting import until
 
 LONG = "Write a very long story about a dragon, with many chapters."
 
@@ -356,7 +357,7 @@ async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_f
         assert is_locked(owner)
         users[1].kill()
         await users[1].wait()
-        await until(lambda: not is_locked(owner), 3)
+        await until(lambda: not is_locked(owner))
 
 
 async def test_a_module_in_the_users_folder_is_not_run_by_the_child(

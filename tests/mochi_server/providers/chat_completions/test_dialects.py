@@ -389,6 +389,29 @@ async def test_models_that_call_no_tools_while_they_reason_do_not_reason(provide
     assert fake.bodies[-1]["reasoning_effort"] == "high"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unsupported value: 'reasoning_effort' does not support 'none' with this model.",
+        "Unrecognized request argument supplied: reasoning_effort",
+        "[{'loc': ['body', 'reasoning_effort'], 'msg': 'Extra inputs are not permitted'}]",
+    ],
+)
+async def test_a_model_is_told_not_to_reason_unless_it_refuses_that(provider, fake, words):
+    yes = stream(delta(content="Yes"), finished())
+    fake.answers = [yes, error(400, message=words), yes, yes, yes, yes]
+    for fields in (
+        {"think": False},
+        {"think": False, "model": "always"},
+        {"think": False, "model": "always"},
+        {"think": None},
+        {"think": "low", "model": "always"},
+    ):
+        assert (await reply(provider, **fields))[0] == ContentDelta("Yes")
+    asked = [body.get("reasoning_effort") for body in fake.bodies]
+    assert asked == ["none", "none", None, None, None, "low"]
+
+
 async def test_descriptions_are_cut_where_they_are_too_long_for_a_service(provider, fake):
     """Tools of other sources have long ones, for which OpenAI has refused the whole request."""
     words = (

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,6 @@ import httpx2
 import orjson
 import pytest
 
-from mochi_server.backends import build_provider, default_providers
-from mochi_server.config import load_settings
 from mochi_server.errors import (
     ContextOverflow,
     MochiError,
@@ -289,36 +288,6 @@ async def test_no_header_comes_from_variables_that_are_no_settings(
     await scripted.aclose()
 
 
-@pytest.mark.parametrize(
-    ("address", "told"),
-    [
-        (None, {"openai-organization": "org-1", "openai-project": "proj-1"}),
-        ("https://eu.api.openai.com/v1",
-         {"openai-organization": "org-1", "openai-project": "proj-1"}),
-        ("https://vendor.example/v1", {}),
-        ("https://me.openai.azure.com/openai/v1", {}),
-    ],
-)  # fmt: skip
-async def test_organisation_and_project_are_told_to_openai_only(
-    address: str | None, told: dict[str, str], monkeypatch: Any
-) -> None:
-    asked: list[httpx2.Request] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request)
-        return httpx2.Response(200, json={"object": "list", "data": []})
-
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
-    settings = load_settings(openai_api_key="k", openai_base_url=address)
-    provider: Any = build_provider("openai", default_providers(settings)["openai"])
-    provider._http = lambda: httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    await provider.list_models()
-    names = {"openai-organization", "openai-project"}
-    assert {name: asked[0].headers[name] for name in names & asked[0].headers.keys()} == told
-    await provider.aclose()
-
-
 def listed(*names: str) -> Answer:
     data = [{"id": name, "object": "model"} for name in names]
     return Answer(pieces=[json.dumps({"object": "list", "data": data}).encode()], content_type=JSON)
@@ -333,6 +302,18 @@ async def test_models_are_listed_once_and_looked_up(provider, fake):
     with pytest.raises(ModelNotFound):
         await provider.show_model("other")
     assert fake.paths == ["GET /v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("created", "time"),
+    [(1_735_689_600, datetime(2025, 1, 1, tzinfo=timezone.utc)), (0, None), ("x", None)],
+)
+async def test_the_time_of_a_model_is_the_one_that_its_server_says(provider, fake, created, time):
+    data = [{"id": "m", "object": "model", "created": created}]
+    body = json.dumps({"object": "list", "data": data}).encode()
+    fake.answers = [Answer(pieces=[body], content_type=JSON)]
+    assert [model.modified_at for model in await provider.list_models()] == [time]
+    assert (await provider.show_model("m:nitro")).modified_at == time
 
 
 async def test_variants_of_listed_models_are_models(provider, fake):

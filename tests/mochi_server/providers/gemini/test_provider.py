@@ -30,7 +30,7 @@ from mochi_server.providers.gemini.provider import GeminiProvider
 from tests.support.exact_vendors import HELLO, chunks_of, stored
 from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, listed, piece, signature
 from tests.support.sse_vendor import Script, event
-from tests.support.tool_folders import until
+from tests.support.waiting import until
 
 reply = partial(chunks_of, model=MODEL)
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import anyio
 import orjson
@@ -26,6 +27,7 @@ QWEN = ModelInfo(
     quantization_level="Q4_K_M",
     capabilities=["completion", "tools", "thinking"],
     context_length=40960,
+    modified_at=datetime.fromisoformat("2026-05-10T08:06:48.639712-07:00"),
 )
 
 

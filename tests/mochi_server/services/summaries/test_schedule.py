@@ -31,9 +31,9 @@ from tests.support.summaries import (
     summarised,
     summarising,
     summary_of,
-    until,
 )
 from tests.support.turns import bench
+from tests.support.waiting import until
 
 OTHER = "gemma3:4b"
 

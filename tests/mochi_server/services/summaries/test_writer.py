@@ -19,9 +19,9 @@ from tests.support.summaries import (
     summaries,
     summarising,
     summary_of,
-    until,
 )
 from tests.support.turns import MODEL, bench, read_all, read_until
+from tests.support.waiting import until
 
 OTHER = "gemma3:4b"
 

@@ -24,11 +24,28 @@ async def test_a_file_is_kept_once_and_private(tmp_path):
         "name": "cat.png",
     }
     assert again.attachment_id == digest
-    [file] = (tmp_path / "attachments" / "a1").iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for file in (tmp_path / "attachments" / "a1").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     handle, status = await store.open("a1", digest)
     with os.fdopen(handle, "rb") as opened:
         assert (opened.read(), status.st_size) == (b"picture", 7)
+    assert store.delete_old("a1", [digest], before=float("inf")) == 1
+    assert not (tmp_path / "attachments" / "a1").exists()
+
+
+@pytest.mark.parametrize("kind", [AttachmentStore, MemoryAttachmentStore])
+async def test_a_file_has_the_name_of_its_last_upload_also_in_a_fork(tmp_path, kind):
+    store = kind() if kind is MemoryAttachmentStore else kind(tmp_path)
+    kept = await store.put("a1", b"text", "text/plain", "a.txt")
+    await store.put("a1", b"text", "text/markdown", "b.md")
+    await store.put("a1", b"text", "text/plain")
+    await store.copy("a1", "b2", [kept.attachment_id])
+    for session_id in ("a1", "b2"):
+        label = await store.label(session_id, kept.attachment_id)
+        assert (label.name, label.media_type) == ("b.md", "text/markdown")
+    assert (await store.label("a1", "../a1")).name is None
+    await store.remove("a1")
+    assert (await store.label("a1", kept.attachment_id)).name is None
 
 
 async def test_a_file_in_memory_is_read_as_one_on_disk():

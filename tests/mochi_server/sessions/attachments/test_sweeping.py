@@ -58,7 +58,7 @@ async def test_files_stay_while_messages_variants_or_agents_have_them(runtime):
     await put(runtime, one, "of nobody")
     async with runtime.sessions.edit(one) as session:
         session.append(question, answer, AssistantMessage(content="I see."))
-        session.truncate_after_last_user(keep=True)
+        session.set_aside_answer(keep=True)
 
     def prepare(chat: ChatSession) -> None:
         chat.append(of_agent)
@@ -73,6 +73,10 @@ async def test_files_stay_while_messages_variants_or_agents_have_them(runtime):
 
     async with runtime.sessions.edit(one) as session:
         session.edit_user_message(0, "Look again.", [])
+    assert await sweeper.sweep() == 0
+    async with runtime.sessions.edit(one) as session:
+        session.append(AssistantMessage(content="I look."))
+        session.settle_variants(keep=False)
     assert await sweeper.sweep() == 2
     assert files(runtime) == {f"{one}/of an agent"}
 

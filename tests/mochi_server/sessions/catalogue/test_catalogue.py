@@ -19,6 +19,7 @@ from mochi_server.errors import StorageError
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionFilter, SessionManager
 from mochi_server.sessions.catalogue.listing import write_cursor
+from tests.support.waiting import until
 
 
 class CountingStorage(JSONFileStorage):
@@ -69,13 +70,6 @@ async def opened(tmp_path, path, *, watch=False, sweep_seconds=3600.0):
 
 async def ids(manager, **options):
     return [entry["session_id"] for entry in (await manager.list(**options)).entries]
-
-
-async def until(condition):
-    """Ask again until it is true; a background check takes a moment."""
-    with anyio.fail_after(30):
-        while not await condition():  # noqa: ASYNC110 - it is another process's
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.usefixtures("in_time")

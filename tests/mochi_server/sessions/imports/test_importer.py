@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -14,6 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.core.aio import in_thread
+from mochi_server.protocol.attachments import id_of
+from mochi_server.sessions import SessionManager
+from mochi_server.sessions.attachments import AttachmentStore
 from mochi_server.sessions.fork import fork_session
 from mochi_server.sessions.imports.conversation import (
     MAX_MESSAGES,
@@ -22,6 +25,7 @@ from mochi_server.sessions.imports.conversation import (
     SourceMessage,
 )
 from mochi_server.sessions.imports.json_values import JSONValues
+from mochi_server.sessions.storage.memory import MemoryStorage
 from tests.support.imports import Imports
 
 
@@ -162,7 +166,7 @@ async def test_a_conversation_beyond_the_limit_is_refused_and_a_long_list_of_the
     small = [chat("?" + "a" * 50_000, key=str(number)) for number in range(12)]
     assert len((await imports.run(small, limit=200_000)).sessions) == 12
     large = chat("?" + "a" * 500_000, key="large")
-    words = "it is larger than 0.2 MB; MOCHI_MAX_IMPORT_MB allows more"
+    words = "it is larger than 0.2 MB; MOCHI_MAX_BODY_MB allows more"
     for content in ([chat("?first"), large], large):
         report = await imports.run(content, limit=200_000)
         assert words in report.problems[-1].message
@@ -189,7 +193,10 @@ async def test_all_conversations_of_an_archive_are_read(imports):
     assert len(report.sessions) == 2
     assert report.left_out == {"other file of the archive": 1}
     assert [problem.message for problem in report.problems] == [
-        "ChatGPT: export/conversations-001.json#/1/mapping: it is not an object"
+        (
+            "chatgpt: export/conversations-001.json#/1: no message of it can be taken "
+            "(1 \u00d7 mapping in an unknown form)"
+        )
     ]
 
 
@@ -294,6 +301,42 @@ async def test_a_session_file_and_one_in_an_archive_are_sessions(imports):
     assert outcomes(await imports.run(other, new_id=True)) == ["created"]
 
 
+async def test_a_session_file_whose_import_was_killed_gets_its_files_the_next_time(imports):
+    content = b"# Notes"
+    entry = {"attachment_id": id_of(content), "media_type": "text/markdown", "size": len(content)}
+    asked = {"role": "user", "content": "Read it.", "attachments": [entry]}
+    head = {"session_id": "one", "model": "m"}
+    file = json.dumps({"metadata": head, "messages": [asked]}, indent=2)
+    export = archive({"one.json": file, f"attachments/{entry['attachment_id']}": content})
+    await imports.run(export)
+    await imports.attachments.remove("one")  # it had not come to them
+    assert outcomes(await imports.run(export)) == ["unchanged"]
+    assert await imports.attachments.read("one", id_of(content)) == content
+
+
+class Watching(MemoryStorage):
+    """Sees what is there of a session's files when it is made."""
+
+    def __init__(self, attachments: AttachmentStore) -> None:
+        super().__init__()
+        self.attachments = attachments
+        self.sizes: list[int] = []
+
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        self.sizes += (await self.attachments.sizes(session_id)).values()
+        return await super().create(session_id, parts)
+
+
+async def test_a_conversation_is_never_there_without_its_files(imports):
+    """It would not be imported again, after a kill in between."""
+    imports.sessions = SessionManager(storage := Watching(imports.attachments))
+    attachment = {"file_name": "notes.md", "file_type": "txt", "extracted_content": "# Notes"}
+    asked = {"uuid": "m1", "sender": "human", "text": "Read it.", "attachments": [attachment]}
+    asked |= {"content": [], "files": []}
+    await imports.run([{"uuid": "11111111", "name": "Notes", "chat_messages": [asked]}])
+    assert storage.sizes == [len("# Notes")]
+
+
 # Branches
 
 
@@ -327,6 +370,15 @@ def test_nodes_without_messages_are_passed_once():
     _, lengths = branches(nodes)
     assert [*lengths] == []
     assert nodes.count < 10 * len(nodes)
+
+
+def test_circles_are_cut_and_all_messages_taken():
+    links = {"a": "c", "b": "a", "c": "b", "d": "d", "e": "d"}
+    nodes = {key: Node(above, [SourceMessage("user", key)]) for key, above in links.items()}
+    conversation, _ = branches(nodes)
+    taken = [[message.text for _, message in branch] for branch in conversation.branches()]
+    assert taken == [["d", "e"], ["a", "b", "c"]]
+    assert conversation.left_out == {"link of a message to one that follows it": 2}
 
 
 def test_branches_that_repeat_very_many_messages_are_left_out():

@@ -14,11 +14,12 @@ from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
+from mochi_server.sessions.storage.base import SessionChanged
 from mochi_server.sessions.storage.redis import RedisStorage
-from tests.support.cut_redis import line_to
-from tests.support.mcp import until
+from tests.support.lines import line_to
 from tests.support.outages import change_during_restart
 from tests.support.redis import PERSISTENT, needs_redis, running_redis
+from tests.support.waiting import until
 
 pytestmark = needs_redis
 
@@ -106,9 +107,7 @@ async def test_claims_are_renewed_and_given_back(redis):
     async with storage.claim("one"):
         await redis.until_renewed(CLAIM, 3)
         await redis.command(f"DEL {CLAIM}")  # Redis forgets it, and nobody has taken it
-        with anyio.fail_after(30):
-            while CLAIM not in await redis.keys():  # noqa: ASYNC110 - of another process
-                await anyio.sleep(0.02)
+        await until(redis.keys, lambda answer: CLAIM in answer)
     assert await redis.keys() == []
     await storage.aclose()
 
@@ -120,7 +119,7 @@ async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(redis, 
         await redis.command("DEL mochi:sessions:lock:one")
         async with quick.lock("one") as other:
             await other.write([b"second"])
-        with pytest.raises(StorageError, match="changed it meanwhile"):
+        with pytest.raises(SessionChanged):
             await held.write([b"slow"])
     assert (await quick.read("one"))[0] == b"second"
 
@@ -147,8 +146,7 @@ async def test_versions_do_not_come_again_after_redis_has_gone_back_in_time(redi
 
 async def until_gone(storage: RedisStorage, session_id: str) -> None:
     with anyio.fail_after(30), suppress(SessionNotFound):
-        while await storage.version(session_id):  # noqa: ASYNC110 - of another process
-            await anyio.sleep(0.02)
+        await until(lambda: storage.version(session_id), lambda answer: not answer)
 
 
 async def test_an_expired_session_is_gone_and_its_id_is_free(redis):
@@ -295,14 +293,14 @@ async def test_a_message_whose_write_was_given_up_is_not_added_again(redis, monk
 async def test_claims_are_renewed_as_soon_as_redis_is_back(tmp_path, monkeypatch, caplog):
     """Else the next message takes the session of a turn that could not renew its claim."""
     monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.0)
-    lease_seconds = 12.0
+    lease_seconds = 30.0
     async with running_redis(tmp_path, *PERSISTENT) as redis:
         storage = RedisStorage(redis.url, lease_seconds=lease_seconds)
         async with storage.claim("one"):
             await redis.stop()
-            await until(lambda: "cannot be used" in caplog.text, lease_seconds)
+            await until(lambda: "cannot be used" in caplog.text)
             await redis.start()
-            await until(lambda: "answers again" in caplog.text, lease_seconds / 4)
+            await until(lambda: "answers again" in caplog.text, seconds=lease_seconds / 4)
         assert len(caplog.records) == 2
         await storage.aclose()
 

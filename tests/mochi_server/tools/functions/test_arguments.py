@@ -19,6 +19,7 @@ import typing_extensions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -34,7 +35,7 @@ from pydantic import (
 
 from mochi_server.tools.base import InvalidArguments
 from mochi_server.tools.functions.arguments import SchemaArguments
-from mochi_server.tools.functions.python_tool import PythonTool
+from mochi_server.tools.functions.python_tool import PythonTool, call
 from mochi_server.tools.schema import ToolSchemaService
 
 from .hints import Colour, Options, Point, Size, tool_of
@@ -111,6 +112,41 @@ def test_arguments_are_fitted_to_the_hint(hint: Any, given: Any, value: Any) -> 
     shown = arguments.validate({"value": given})
     assert json.loads(orjson.dumps(shown)) == shown
     assert arguments.bind(shown)["value"] == value
+
+
+def with_optional(
+    a: int,
+    note: str = "none",
+    plain: Annotated[str, AfterValidator(str.strip)] = "x",
+    maybe: int | None = 7,
+    options: Options | None = None,
+) -> str:
+    """Do it."""
+    return f"{a}:{note}:{plain}:{maybe}:{options}"
+
+
+@pytest.mark.parametrize(
+    ("given", "result"),
+    [
+        ({"a": 1, "note": None}, "1:none:x:7:None"),
+        ({"a": 1, "plain": None}, "1:none:x:7:None"),
+        ({"a": "1", "note": None, "plain": None, "maybe": None}, "1:none:x:None:None"),
+        ({"a": 1, "options": {"depth": None}}, "1:none:x:7:{}"),
+        (
+            {"a": 1, "options": '{"size": {"width": 2, "height": null}}'},
+            "1:none:x:7:{'size': Size(width=2, height=1)}",
+        ),
+        ({"a": 1, "options": {"size": {"width": None}}}, None),
+        ({"a": None}, None),
+    ],
+)
+def test_null_stands_for_an_optional_value_that_is_absent(given: Any, result: str | None) -> None:
+    described = ToolSchemaService().describe(with_optional, "with_optional")
+    if result is None:
+        with pytest.raises(InvalidArguments):
+            described.validate(given)
+    else:
+        assert call(described, described.validate(given)) == result
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -17,7 +17,8 @@ from mochi_server.tools.base import ToolFailed
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.functions import registered
 from mochi_server.tools.functions.registered import RegisteredFunctions
-from tests.support.tool_folders import tool_folder, until
+from tests.support.tool_folders import tool_folder
+from tests.support.waiting import until
 
 TOOLS = '''
     import asyncio
@@ -89,13 +90,13 @@ async def test_too_many_calls_that_do_not_stop_keep_new_ones_out(
         assert not (tmp_path / "d").exists()
 
         (tmp_path / "go").touch()
-        with anyio.fail_after(30):
-            while True:
-                try:
-                    assert await folder.call("greet", {}) == "hello"
-                    break
-                except ToolFailed:
-                    await anyio.sleep(0.01)
+
+        async def greeted() -> object:
+            with suppress(ToolFailed):
+                return await folder.call("greet", {})
+            return None
+
+        assert await until(greeted) == "hello"
 
 
 async def test_functions_do_not_run_in_the_event_loop_s_thread(tmp_path: Path):

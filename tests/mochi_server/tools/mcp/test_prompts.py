@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import anyio
 import pytest
 
 from mochi_server.errors import AttachmentUnsupported, McpResourceNotFound, McpServerFailed
 from mochi_server.sessions.attachments import AttachmentReader
 from mochi_server.tools.mcp.prompts import McpPrompts
 from mochi_server.tools.mcp.resources import McpResources
-from tests.support.mcp import SECONDS, mcp_source, write_config
+from tests.support.mcp import SECONDS, Wire, mcp_source, tool, write_config
+from tests.support.waiting import until
 
 SERVER = """
 from mcp.server.mcpserver import Context, MCPServer
@@ -80,8 +80,26 @@ async def test_prompts_and_resources_of_todays_protocol(tmp_path: Path) -> None:
                 await resources.read("sdk", uri, session_id="s1")
 
         assert await source.call("sdk__grow") == "grown"
-        with anyio.fail_after(SECONDS):
-            while len(await prompts.list()) < 2:  # noqa: ASYNC110 - nothing announces it
-                await anyio.sleep(0.02)
+        await until(prompts.list, lambda answer: len(answer) >= 2)
         [status] = await source.servers.status()
         assert status.protocol_version == "2026-07-28"
+
+
+async def test_messages_that_are_no_blocks_of_the_protocol_are_shown(tmp_path: Path) -> None:
+    contents = ["One.", {"type": "chart"}, {"type": "text", "text": "Two."}]
+    messages = [{"role": "user", "content": content} for content in contents]
+    wire = Wire(
+        tmp_path / "plan",
+        tools=[tool("t")],
+        prompts=[{"name": "p.q"}, {"name": "p_q"}],
+        results={"p.q": {"messages": messages}, "p_q": {"messages": None}},
+    )
+    write_config(tmp_path, s=wire.entry())
+    async with mcp_source(tmp_path) as source:
+        await source.tool("s__t")
+        prompts = McpPrompts(source.servers, default_timeout=SECONDS)
+        other, own = sorted(await prompts.list(), key=lambda each: each.described.name)
+        assert own.name == "s__p_q"
+        assert other.name.startswith("s__p_q_")
+        assert await prompts.text(other, {}) == 'One.\n\n{"type":"chart"}\n\nTwo.'
+        assert await prompts.text(own, {}) == ""

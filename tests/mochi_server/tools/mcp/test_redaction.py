@@ -7,15 +7,14 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import anyio
 import pytest
 
 from mochi_server.tools.base import ToolFailed
 from mochi_server.tools.mcp.transports.log import LOG_LINE, ServerLog
-from tests.support.mcp import SECONDS, Wire, mcp_source, tool, write_config
+from tests.support.mcp import Wire, mcp_source, tool, write_config
+from tests.support.waiting import until
 
 SECRETS = {
     "PROGRAM_PART": "s3cret-program",
@@ -69,12 +68,10 @@ async def test_no_error_and_no_log_has_a_secret(
             for name in ("wire__a", "wire__b"):
                 with pytest.raises(ToolFailed, match="bad …"):
                     await source.call(name)
-            failing: list[Any] = []
-            with anyio.fail_after(SECONDS):
-                while len(failing) < 4:
-                    await anyio.sleep(0.02)
-                    statuses = await source.servers.status()
-                    failing = [each for each in statuses if each.state == "failed"]
+            statuses = await until(
+                source.servers.status,
+                lambda servers: sum(each.state == "failed" for each in servers) == 4,
+            )
             texts = [f"{each.name}: {each.last_error}" for each in statuses]
             texts += [line for each in statuses for line in source.servers.log_of(each.name)]
             texts += [str(each) for each in source.problems()]

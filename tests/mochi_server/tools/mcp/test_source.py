@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from mochi_server.tools.base import InvalidArguments, ToolBegun, ToolFailed
-from tests.support.mcp import (
-    Wire,
-    call,
-    is_running,
-    mcp_source,
-    steps,
-    tool,
-    until,
-    write_config,
-)
+from tests.support.mcp import Wire, call, is_running, mcp_source, steps, tool, write_config
+from tests.support.waiting import until
 
 
 async def test_tools_have_the_name_of_their_server_and_are_called(tmp_path: Path):
@@ -39,17 +32,35 @@ async def test_tools_have_the_name_of_their_server_and_are_called(tmp_path: Path
 
 
 async def test_a_failed_call_says_what_the_server_said(tmp_path: Path):
-    calls = {"no": {"error": "No such file."}, "refused": {"raw": REFUSAL}}
-    wire = Wire(tmp_path / "plan", tools=[tool("no"), tool("refused")], calls=calls)
+    calls = {
+        "no": {"error": "No such file."},
+        "refused": {"raw": REFUSAL},
+        "explained": {"raw": EXPLANATION},
+        "broken": {"result": {"content": 5}},
+    }
+    wire = Wire(tmp_path / "plan", tools=[tool(name) for name in calls], calls=calls)
     write_config(tmp_path, files=wire.entry())
     async with mcp_source(tmp_path) as source:
         with pytest.raises(ToolFailed, match=r"^No such file\.$"):
             await source.call("files__no")
-        with pytest.raises(ToolFailed, match="The MCP server 'files' failed: bad luck"):
+        with pytest.raises(ToolFailed, match=r"The MCP server 'files' failed: bad luck$"):
             await source.call("files__refused")
+        with pytest.raises(ToolFailed) as explained:
+            await source.call("files__explained")
+        assert str(explained.value) == (
+            "The MCP server 'files' failed: Invalid arguments"
+            ' [{"path":["q"],"message":"Required"}]'
+        )
+        with pytest.raises(ToolFailed, match="its answer cannot be used: content") as broken:
+            await source.call("files__broken")
+        assert "pydantic" not in str(broken.value)
 
 
 REFUSAL = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32000, "message": "bad luck"}}'
+EXPLANATION = (
+    '\ufeff{"jsonrpc": "2.0", "id": ID, "error": {"code": -32602, "message": "Invalid arguments",'
+    ' "data": [{"path": ["q"], "message": "Required"}]}}'
+)
 
 
 async def test_arguments_are_fitted_to_the_schema_of_the_server(tmp_path: Path):
@@ -75,6 +86,111 @@ async def test_arguments_are_fitted_to_the_schema_of_the_server(tmp_path: Path):
                 await fit.validate(wrong)
 
 
+@pytest.mark.parametrize(
+    ("schema", "fitting", "refused"),
+    [
+        ({"type": "object", "properties": {}, "required": None}, [{}], []),
+        ({"type": "object", "properties": None}, [{}, {"any": 1}], []),
+        ({"type": "object", "properties": [], "required": {}}, [{}], []),
+        ({"properties": {"a": None}, "required": ["a"]}, [{"a": 1}], [{}]),
+        (None, [{}, {"any": 1}], []),
+        ([], [{}], []),
+        (
+            {"properties": {"a": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}},
+            [{"a": 0.5}, {"a": 1}],
+            [{"a": 0}],
+        ),
+        (
+            {"properties": {"a": {"type": "number", "maximum": 9, "exclusiveMaximum": False}}},
+            [{"a": 9}],
+            [{"a": 10}],
+        ),
+        (
+            {"properties": {"a": {"type": "string", "nullable": True, "enum": ["x"]}}},
+            [{"a": None}, {"a": "x"}],
+            [{"a": "y"}],
+        ),
+        (
+            {
+                "properties": {"a": {"$ref": "#/definitions/word", "nullable": True}},
+                "definitions": {"word": {"type": "string", "maxLength": 3}},
+                "required": ["a"],
+            },
+            [{"a": None}, {"a": "abc"}],
+            [{"a": "abcd"}],
+        ),
+        (
+            {"properties": {"a": {"type": "integer", "required": True}, "b": {"type": "any"}}},
+            [{"a": 1}, {"a": 1, "b": [2]}],
+            [{"b": 1}],
+        ),
+        (
+            {"properties": {"a": {"type": "array", "items": [{"type": "integer"}]}}},
+            [{"a": [1, "x"]}],
+            [{"a": ["x"]}],
+        ),
+        (
+            {"properties": {"a": {"type": "array", "items": None, "enum": None}}},
+            [{"a": [1]}],
+            [{"a": "x"}],
+        ),
+        ({"properties": {"a": {"type": "STRING", "enum": []}}}, [{"a": "x"}], [{"a": [1]}]),
+        (
+            {"properties": {"a": {"type": "string", "default": "css"}}, "required": ["a"]},
+            [{}, {"a": "x"}],
+            [{"a": [1]}],
+        ),
+        (
+            {
+                "properties": {
+                    "a": {"properties": {"b": {"default": 1}}, "required": ["b"], "type": "object"}
+                }
+            },
+            [{"a": {}}],
+            [],
+        ),
+    ],
+)
+async def test_schemas_of_other_dialects_are_read_as_they_are_meant(
+    schema: Any, fitting: list[Any], refused: list[Any], tmp_path: Path
+):
+    tools = [tool("odd", inputSchema=schema), tool("other")]
+    wire = Wire(tmp_path / "plan", tools=tools, version="2025-06-18")
+    write_config(tmp_path, s=wire.entry())
+    async with mcp_source(tmp_path) as source:
+        odd = await source.tool("s__odd")
+        assert await source.names() == ["s__odd", "s__other"]
+        assert source.problems() == []
+        for arguments in fitting:
+            assert json.loads(await call(odd, **arguments)) == arguments
+        for arguments in refused:
+            with pytest.raises(InvalidArguments):
+                await odd.validate(arguments)
+        Draft202012Validator.check_schema(odd.parameters)
+
+
+async def test_names_that_collide_get_a_suffix_in_whatever_order_they_come(tmp_path: Path):
+    names = ["a.b", "a_b", "a/b"]
+    wire = Wire(tmp_path / "plan", tools=[tool(name) for name in names])
+    other = Wire(tmp_path / "other", tools=[tool(name) for name in reversed(names)])
+    write_config(tmp_path, p=wire.entry(), q=other.entry())
+    async with mcp_source(tmp_path) as source:
+        await source.tool("p__a_b")
+        await source.tool("q__a_b")
+        offered = {tool.name: tool for tool in await source.tools()}
+        for prefix, server in (("p", wire), ("q", other)):
+            mine = {name: each for name, each in offered.items() if name.startswith(prefix)}
+            assert sorted(each.described.name for each in mine.values()) == sorted(names)
+            assert mine[f"{prefix}__a_b"].described.name == "a_b"
+            for each in mine.values():
+                await call(each)
+                assert server.sent("tools/call")[-1]["params"]["name"] == each.described.name
+        assert {name[1:] for name in offered if name[0] == "p"} == {
+            name[1:] for name in offered if name[0] == "q"
+        }
+        assert source.problems() == []
+
+
 async def test_results_of_all_kinds_become_text(tmp_path: Path):
     results = {
         "blocks": {
@@ -88,6 +204,13 @@ async def test_results_of_all_kinds_become_text(tmp_path: Path):
             ]
         },
         "structured": {"content": [], "structuredContent": {"answer": 42}},
+        "bare": {"structuredContent": {"a": 1}},
+        "nothing": {},
+        "nil": {"content": None, "isError": None, "structuredContent": [1, 2]},
+        "odd": {
+            "content": [{"type": "text", "text": "one"}, {"type": "chart", "x": 1}, "two"],
+        },
+        "many": {"content": [{"type": "resource_link", "uri": "file:///a", "name": "a"}] * 502},
     }
     wire = Wire(
         tmp_path / "plan",
@@ -101,6 +224,25 @@ async def test_results_of_all_kinds_become_text(tmp_path: Path):
             "[resource file:///a b: a]\ninner\n[resource file:///b: unknown type]"
         )
         assert await source.call("a__structured") == '{"answer":42}'
+        assert await source.call("a__bare") == '{"a":1}'
+        assert await source.call("a__nothing") == ""
+        assert await source.call("a__nil") == "[1,2]"
+        assert await source.call("a__odd") == 'one\n{"type":"chart","x":1}\n"two"'
+        *lines, last = (await source.call("a__many")).splitlines()
+        assert (len(lines), last) == (500, "[2 more blocks are left out]")
+
+
+async def test_lists_with_null_or_with_one_odd_part_do_not_hide_the_rest(tmp_path: Path):
+    prompts = [{"name": "good"}, {"name": 5}]
+    nothing = Wire(tmp_path / "nothing", tools=None, prompts=None)
+    wire = Wire(tmp_path / "plan", tools=[tool("t")], prompts=prompts)
+    write_config(tmp_path, n=nothing.entry(), s=wire.entry())
+    async with mcp_source(tmp_path) as source:
+        await source.tool("s__t")
+        servers = source.servers.servers
+        await until(lambda: servers["n"].facts is not None)
+        assert [each.name for each in servers["s"].facts.prompts] == ["good"]
+        assert (servers["n"].facts.tools, servers["n"].last_error) == ([], None)
 
 
 async def test_tools_of_a_server_that_does_not_run_are_listed_from_the_last_time(tmp_path: Path):
@@ -185,7 +327,7 @@ async def test_what_cannot_be_offered_is_a_problem_and_hides_nothing(tmp_path: P
         deep = {"type": "object", "properties": {"in": deep}}
     tools = [
         tool("good"),
-        {"name": "no schema"},
+        {"name": "no schema", "inputSchema": "none"},
         tool("deep", inputSchema=deep),
         tool("large", inputSchema={"type": "object", "title": "x" * 100_000}),
         tool("list", inputSchema={"type": "array"}),
@@ -244,7 +386,8 @@ async def test_the_first_call_without_a_question_is_what_a_change_is_measured_by
 class Forgetful:
     """A server over HTTP that forgets its session at the first call; the next tells other tools."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: tuple[str, bytes] = ("404 Not Found", b"")) -> None:
+        self.refusal = refusal
         self.starts = self.calls = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -273,7 +416,7 @@ class Forgetful:
             case "tools/list":
                 result["tools"] = [tool("t", "Good." if self.starts == 1 else "Bad.")]
             case "tools/call" if self.starts == 1:
-                return "404 Not Found", b""
+                return self.refusal
             case "tools/call":
                 self.calls += 1
                 result["content"] = []
@@ -288,8 +431,17 @@ class Forgetful:
         return "200 OK", json.dumps(answer).encode()
 
 
-async def test_a_call_that_is_repeated_in_another_session_is_checked_again(tmp_path: Path):
-    wire = Forgetful()
+NO_SESSION = b"""{"jsonrpc": "2.0", "id": null,
+    "error": {"code": -32000, "message": "Bad Request: No valid session ID provided"}}"""
+
+
+@pytest.mark.parametrize(
+    "refusal", [("404 Not Found", b""), ("400 Bad Request", NO_SESSION)], ids=["404", "400"]
+)
+async def test_a_call_that_is_repeated_in_another_session_is_checked_again(
+    refusal: tuple[str, bytes], tmp_path: Path
+):
+    wire = Forgetful(refusal)
     async with await asyncio.start_server(wire.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         write_config(tmp_path, x={"type": "http", "url": f"http://127.0.0.1:{port}/mcp"})
@@ -388,3 +540,17 @@ async def test_a_null_counts_as_absent_where_nothing_need_be_there(tmp_path: Pat
         assert "other" not in result
         with pytest.raises(InvalidArguments):
             await source.call("s__a", text=None)
+
+
+async def test_a_call_has_the_defaults_that_a_person_is_shown(tmp_path: Path):
+    fields = {"text": {"type": "string"}, "size": {"type": "integer", "default": 5}}
+    schema = {"type": "object", "properties": fields, "required": ["text"]}
+    odd = {**schema, "properties": {**fields, "size": {"type": "integer", "default": "many"}}}
+    tools = [tool("a", inputSchema=schema), tool("b", inputSchema=odd)]
+    wire = Wire(tmp_path / "plan", tools=tools)
+    write_config(tmp_path, s=wire.entry())
+    async with mcp_source(tmp_path) as source:
+        shown = await (await source.tool("s__a")).complete({"text": 1})
+        assert shown == {"text": "1", "size": 5}
+        assert json.loads(await source.call("s__a", **shown)) == shown
+        assert await (await source.tool("s__b")).complete({"text": "x"}) == {"text": "x"}

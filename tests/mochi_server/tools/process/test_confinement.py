@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from mochi_server.backends import build_tool_loader
+from mochi_server.config import load_settings
 from mochi_server.sandbox.bubblewrap import BubblewrapSandbox
 from mochi_server.tools.base import LoadedFolder, ToolFailed
 from mochi_server.tools.process.confinement import ToolConfinement, read_needs
@@ -139,6 +142,40 @@ async def test_secrets_of_the_data_folder_are_hidden(folder: LoadedFolder, data:
             await folder.call("read", {"path": name})
 
 
+@pytest.mark.parametrize("place", ["servers.json", "config/servers.json", "tools/servers.json"])
+async def test_secrets_are_hidden_wherever_settings_say_they_are(
+    data: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, variables = data / place, data / "config" / "keys"
+    (data / "config").mkdir()
+    (data / "config" / "other").write_text("other")
+    variables.write_text("KEY=secret")
+    key = data / "config" / "openai"
+    key.write_text("secret")
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(key))
+    (data / "tokens.json").write_text("{}")
+    (data / "audit.jsonl.1").write_text("{}")
+    package = tool_folder(data / "tools", TOOLS)
+    server = {"command": "x", "envFile": str(variables)}
+    config.write_text(json.dumps({"mcpServers": {"x": server}}))
+    bubblewrap_or_skip()
+    settings = load_settings(data_dir=data, mcp_config=Path(place), tool_sandbox="bubblewrap")
+    loader = build_tool_loader(settings)
+    [folder] = await loader.load([package])
+    assert folder.description.problems == ()
+    secrets = ["tokens.json", "audit.jsonl.1", str(config), str(variables), str(key)]
+    for _ in range(2):
+        for path in secrets:
+            with pytest.raises(ToolFailed, match="No such file"):
+                await folder.call("read", {"path": path})
+        for path in (config, variables, key):  # as programs replace files
+            (data / "new").write_text("secret")
+            (data / "new").rename(path)
+    assert await folder.call("read", {"path": "config/other"}) == "other"
+    assert "def own_code" in await folder.call("own_code", {})
+    await loader.aclose()
+
+
 async def test_a_tool_reaches_nothing_without_the_network(
     folder: LoadedFolder, unused_tcp_port: int
 ) -> None:
@@ -208,13 +245,22 @@ async def test_folders_do_not_share_what_they_need(data: Path) -> None:
         ("{'writable': ['.']}", "is the whole data folder"),
         ("{'readable': ['.mochi']}", "is not for tools"),
         ("{'readable': ['to-state']}", "is not for tools"),
+        ("{'readable': ['tokens.json']}", "is not for tools"),
+        ("{'readable': ['config/servers.json']}", "is not for tools"),
+        ("{'writable': ['config']}", "has files that are not for tools"),
     ],
 )
 def test_needs_that_cannot_be_met_are_refused(data: Path, value: str, reason: str) -> None:
     (data / "link").symlink_to("/etc")
     (data / "to-state").symlink_to(".mochi")
+    servers = data / "config" / "servers.json"
+    for path in (servers, data / "tokens.json"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
     folder = tool_folder(data / "tools", f"__sandbox__ = {value}")
-    confinement = ToolConfinement(sandbox=BubblewrapSandbox(), data=data)
+    confinement = ToolConfinement(
+        sandbox=BubblewrapSandbox(), data=data, secret_files=lambda: [servers]
+    )
     with pytest.raises(ToolFailed, match=reason):
         confinement.spec(folder, working_dir=data, environment={}, keep_fds=(), memory=1)
 

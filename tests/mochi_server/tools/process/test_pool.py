@@ -20,13 +20,8 @@ import pytest_asyncio
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
 from mochi_server.tools.process.loader import ProcessLoader
-from tests.support.tool_folders import (
-    is_gone,
-    loaded_folder,
-    process_loader,
-    tool_folder,
-    until,
-)
+from tests.support.tool_folders import children, is_gone, loaded_folder, process_loader, tool_folder
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -192,17 +187,6 @@ TOOLS = '''
         """Read what the server would read."""
         return sys.stdin.read()
 '''
-
-
-def children() -> set[int]:
-    """Processes that this one has started, zombies too."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            parent = status.read_bytes().rpartition(b")")[2].split()[1]
-            if int(parent) == os.getpid():
-                found.add(int(status.parent.name))
-    return found
 
 
 @pytest.fixture
@@ -585,6 +569,38 @@ async def test_a_tool_may_use_what_our_own_start_left_out(loader: ProcessLoader,
     assert await folder.call("look", {}) == '[false, "AsyncClient", "Message"]'
 
 
+async def test_two_calls_of_a_reply_begin_in_processes_that_are_ready(tmp_path: Path):
+    before = children()
+    async with process_loader(workers=4, idle_seconds=0) as loader:
+        folder = await loaded(loader, tmp_path / "mine")
+        folder.prepare()
+        folder.prepare()
+        await until(lambda: len(children() - before) == 2)
+        ready = children() - before
+        calls, used = [], []
+        for name in ("a", "b", "c"):
+            (tmp_path / name).mkdir()
+            calls.append(started(folder, "child", tmp_path / name))
+            await until((tmp_path / name / "running").exists)
+            used.append(int((tmp_path / name / "pid").read_text()))
+        assert (set(used[:2]), len(set(used))) == (ready, 3)
+        for name in ("a", "b", "c"):
+            os.kill(int((tmp_path / name / "child").read_text()), signal.SIGKILL)
+        await asyncio.gather(*calls)
+        await until(lambda: len(children() - before) == 2)
+
+
+async def test_where_there_is_no_room_none_is_made_ready(tmp_path: Path):
+    before = children()
+    async with process_loader(processes=2) as loader:
+        folders = [await loaded(loader, tmp_path / name) for name in ("one", "two")]
+        for folder in folders:
+            folder.prepare()
+        pids = [await pid_of(folder) for folder in folders]
+        assert [await pid_of(folder) for folder in folders] == pids
+        assert children() - before == set(pids)
+
+
 async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
     loader = ProcessLoader(workers=4, idle_seconds=0.2)
     [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
@@ -727,7 +743,7 @@ async def test_a_server_that_is_killed_takes_all_of_it_down(tmp_path: Path, loop
         cwd=ROOT,
     )
     for name in names:
-        await until((mine / name / "running").exists, 60)
+        await until((mine / name / "running").exists)
     pids = [int((mine / name / "pid").read_text()) for name in names]
     pids.append(int((mine / "child" / "child").read_text()))
     assert not any(map(is_gone, pids))

@@ -150,7 +150,6 @@ async def test_what_is_no_conversation_does_not_hide_the_others(imports):
         {"title": "Corrupted entry", "conversation_id": "2"},
         good,
         conversation(*START, shown="u1", mapping=[], conversation_id="3"),
-        conversation(node("x", None, "critic", "No."), shown="x", conversation_id="4"),
         conversation(node("root", None), shown="root", conversation_id="5"),
     ])  # fmt: skip
     assert report.left_out == {
@@ -160,6 +159,63 @@ async def test_what_is_no_conversation_does_not_hide_the_others(imports):
     }
     assert len(report.sessions) == 1
     assert [problem.message for problem in report.problems] == [
-        "ChatGPT: /2/mapping: it is not an object",
-        "ChatGPT: /3/mapping/x/message/author/role: the role 'critic' is unknown",
+        "chatgpt: /2: no message of it can be taken (1 \u00d7 mapping in an unknown form)"
     ]
+
+
+async def test_a_message_that_is_only_a_file_keeps_it_with_its_name(imports):
+    upload = {"id": "file-abc123", "name": "report.txt", "mime_type": "text/plain", "size": 11}
+    chat = conversation(
+        node("u", None, "user", "", metadata={"attachments": [upload]}),
+        node("a", "u", "assistant", "Summary of your file."),
+        shown="a",
+    )
+    content = archive(**{
+        "conversations.json": json.dumps([chat]), "file-abc123-report.txt": "the content"
+    })  # fmt: skip
+    report = await imports.run(content)
+    [session] = report.sessions
+    asked, answered = await imports.messages(session.session_id)
+    [entry] = asked["attachments"]
+    assert (asked["content"], entry["name"]) == ("", "report.txt")
+    assert answered["content"] == "Summary of your file."
+    assert not report.left_out
+
+
+async def test_a_message_of_an_unknown_role_is_counted_and_the_others_taken(imports):
+    report = await imports.run([
+        conversation(
+            node("u", None, "user", "x"), node("k", "u", "critic", "hmm"),
+            node("a", "k", "assistant", "y"), shown="a",
+        )
+    ])  # fmt: skip
+    assert await imports.said(report.sessions[0].session_id) == [("user", "x"), ("assistant", "y")]
+    assert report.left_out == {"message of the role critic": 1}
+
+
+async def test_citations_are_what_the_program_shows(imports):
+    cite = "\ue200cite\ue202turn0search1\ue202turn0search3\ue201"
+    entity = '\ue200entity\ue202["place","Eiffel Tower","Paris"]\ue201'
+    file, lost = "\u30104:0\u2020report.pdf\u3011", "\ue200cite\ue202turn9\ue201"
+    references = [
+        {"matched_text": cite, "alt": "([Site](https://example.org/a))"},
+        {"matched_text": entity, "alt": "Eiffel Tower"},
+        {"matched_text": file, "alt": "(report)"},
+        {"matched_text": " ", "alt": ""},
+    ]
+    words = f"It opened in 1889 {cite}. See \ue203{entity}\ue204 and {file}{lost}. \u3010Hi\u3011"
+    report = await imports.run([
+        conversation(
+            node("u", None, "user", "When?"),
+            node("a", "u", "assistant", words, metadata={"content_references": references}),
+            shown="a",
+        )
+    ])  # fmt: skip
+    assert (await imports.said(report.sessions[0].session_id))[1] == (
+        "assistant",
+        (
+            "It opened in 1889 ([Site](https://example.org/a)). See Eiffel Tower and (report). "
+            "\u3010Hi\u3011"
+        ),
+    )
+    assert report.left_out == {"citation without a text": 1}

@@ -93,7 +93,7 @@ async def test_rubbish_is_refused_with_its_place(imports):
     ])  # fmt: skip
     assert not report.sessions
     assert [problem.message for problem in report.problems] == [
-        "Claude: /0/chat_messages/0/sender: the sender 'nobody' is unknown",
-        "Claude: /1/chat_messages: it is not a list",
-        "Claude: /2/chat_messages/0/content/0: it is not an object",
+        "claude: /0: no message of it can be taken (1 \u00d7 message of the role nobody)",
+        "claude: /1: no message of it can be taken (1 \u00d7 chat_messages in an unknown form)",
+        "claude: /2: no message of it can be taken (1 \u00d7 content in an unknown form)",
     ]

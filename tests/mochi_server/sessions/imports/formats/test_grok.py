@@ -37,5 +37,8 @@ async def test_rubbish_is_refused_with_its_place(imports):
         {"conversations": [{"conversation": {}, "responses": [{"response": 1}]}]}
     )
     assert [problem.message for problem in report.problems] == [
-        "Grok: /conversations/0/responses/0/response: it is not an object"
+        (
+            "grok: /conversations/0: no message of it can be taken "
+            "(1 \u00d7 response in an unknown form, 1 \u00d7 message of the role unknown)"
+        )
     ]

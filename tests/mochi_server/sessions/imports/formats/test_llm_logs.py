@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from contextlib import closing
 
@@ -85,7 +87,10 @@ async def test_responses_become_sessions_with_results_behind_their_calls(imports
     report = await imports.run(path)
     sums, short = report.sessions
     assert (report.program, report.problems) == ("llm", [])
-    assert report.left_out == {"file that is not in the database": 1}
+    assert report.left_out == {
+        "file that is not in the database": 1,
+        "response without a conversation": 1,
+    }
     thinking = {"thinking": "Hm.", "tool_calls": [CALL], "model": "gpt-4o-0513"}
     assert await imports.said(sums.session_id) == [
         ("system", "Be kind."),
@@ -131,6 +136,54 @@ async def test_a_thread_that_forks_another_knows_who_said_what_before(imports, d
         assert replies[0]["timestamp"] == "2026-11-24T00:00:01.000000Z"
         metadata = await imports.metadata(session.session_id)
         assert metadata["model"] == models[-1]
+
+
+@pytest.mark.parametrize("script", [RESPONSES, MESSAGES])
+@pytest.mark.parametrize("odd", [7, "odd", b"\xff", '["odd"]'])
+async def test_an_odd_value_costs_no_other_and_is_counted(imports_in_memory, database, script, odd):
+    path = database(script)
+    known, report = await words_of(imports_in_memory, path)
+    usual = report.left_out
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master "
+                                                       "WHERE type = 'table'")]  # fmt: skip
+        cells = [
+            (table, column, rowid, before)
+            for table in tables
+            for _, column, kind, *_ in connection.execute(f"PRAGMA table_info({table})").fetchall()
+            for rowid, before in connection.execute(
+                f'SELECT rowid, "{column}" FROM {table}'
+            ).fetchall()
+            if "KEY" not in kind and column not in LINKS
+        ]
+        for table, column, rowid, before in cells:
+            change = f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?'
+            connection.execute(change, [odd, rowid])
+            words, report = await words_of(imports_in_memory, path)
+            lost = {word for word in known - words if word not in str(before)}
+            is_counted = report.left_out - usual or report.problems
+            where = f"{odd!r} in {table}.{column}: {known - words}, {report.left_out}"
+            assert not lost or (is_counted and column in {"role", "type", "payload"}), where
+            is_taken = bool({"odd", "7"} & words) and odd != b"\xff"
+            assert is_counted or is_taken or words == known, where
+            connection.execute(change, [before, rowid])
+
+
+LINKS = {"id", "hash", "parent_hash", "tip_message_hash", "thread_id", "message_hash"} | {
+    "conversation_id", "response_id", "attachment_id", "fragment_id", "order", "position"
+}  # fmt: skip
+
+
+async def words_of(imports, path):
+    """The words of all sessions that the database has become, and the report."""
+    report = await imports.run(path)
+    words = set()
+    for session in report.sessions:
+        for message in await imports.messages(session.session_id):
+            said = (message["content"], message.get("thinking"), message.get("tool_calls"))
+            words |= {*re.findall(r"\w+", json.dumps(said).replace("\\n", " "))}
+        await imports.sessions.delete(session.session_id)
+    return words, report
 
 
 async def test_rubbish_is_refused(imports, database):

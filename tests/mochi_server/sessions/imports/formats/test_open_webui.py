@@ -108,15 +108,36 @@ async def test_branches_and_images_are_taken_also_of_a_single_older_chat(imports
     assert [each.outcome for each in again.sessions] == ["unchanged", "unchanged"]
 
 
-async def test_rubbish_is_refused_with_its_place(imports):
-    report = await imports.run([
-        chat({"u/1": said("u/1", None, "critic", "No")}, "u/1"),
-        chat({"u1": "Hi"}, "u1"),
-        chat({"a": said("a", "b", "user", "A"), "b": said("b", "a", "user", "B")}, "a"),
-    ])  # fmt: skip
-    assert not report.sessions
-    assert [problem.message for problem in report.problems] == [
-        "Open WebUI: /0/chat/history/messages/u~11/role: the role 'critic' is unknown",
-        "Open WebUI: /1/chat/history/messages/u1: it is not an object",
-        "open_webui: /2/a: a message is its own parent",
+async def test_code_that_was_run_is_a_call_with_its_output(imports):
+    call = {"id": "a1-1", "function": {"name": "code_interpreter",
+            "arguments": {"code": "print(1)", "language": "python"}}}  # fmt: skip
+    taken = [
+        ("assistant", "", {"tool_calls": [call]}),
+        ("tool", "1", {"tool_name": "code_interpreter", "tool_call_id": "a1-1"}),
+        ("assistant", "Answer"),
     ]
+    marked_up = (
+        '<details type="code_interpreter" done="true" output="{&quot;stdout&quot;:&quot;1&quot;}">'
+        "\n<summary>Analyzed</summary>\n```python\nprint(1)\n```\n</details>\nAnswer"
+    )
+    output = [
+        {"type": "open_webui:code_interpreter", "code": "print(1)", "lang": "python",
+         "output": {"stdout": "1", "result": None}},
+        {"type": "message", "content": [{"type": "output_text", "text": "Answer"}]},
+    ]  # fmt: skip
+    for answer in (
+        said("a1", "u1", "assistant", marked_up),
+        said("a1", "u1", "assistant", "", output=output),
+    ):
+        report = await imports.run([chat({"u1": QUESTION, "a1": answer}, "a1")])
+        assert (await imports.said(report.sessions[0].session_id))[2:] == taken
+        assert not report.left_out
+        await imports.sessions.delete(report.sessions[0].session_id)
+
+
+async def test_markup_of_another_type_is_text_and_counted(imports):
+    content = '<details type="chart" data="5">\n<summary>Chart</summary>\nBars\n</details>\nDone'
+    answer = said("a1", "u1", "assistant", content, sources=[{"source": {}}])
+    report = await imports.run([chat({"u1": QUESTION, "a1": answer}, "a1")])
+    assert (await imports.said(report.sessions[0].session_id))[-1] == ("assistant", "Bars\n\nDone")
+    assert report.left_out == {"markup of the type chart": 1, "source of a reply": 1}

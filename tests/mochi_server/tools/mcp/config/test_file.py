@@ -19,6 +19,7 @@ from mochi_server.errors import (
 )
 from mochi_server.tools.mcp.config.entry import McpOptions, McpServerConfig, McpServerUnusable
 from mochi_server.tools.mcp.config.file import MAX_SERVERS, McpConfig, McpConfigFile
+from mochi_server.tools.mcp.redaction import SecretValues, secrets_of
 
 CLAUDE = {
     "mcpServers": {
@@ -478,6 +479,49 @@ def test_what_is_shown_has_no_secrets() -> None:
         "headers": {"Authorization": "…", "X-Key": "Bearer ${KEY}"},
     }
     assert "secret" not in repr(remote)
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        *[("-pSECRET", "-p…"), ("-phunter2", "-p…"), ("-p=Hunter2", "-p=…"), ("-Ps3cret!", "-P…")],
+        *[("-aTopSecret", "-a…"), ("-wS3cret", "-w…")],
+        ("mysql -uroot -pS3cret db", "mysql -uroot -p… db"),
+        ("mysql '-pS3cret' db", "mysql '-p…' db"),
+        # Of well-known programs also alone, and in small letters
+        ("mysql -p secret db; mkdir -p a/dir", "mysql -p … db; mkdir -p a/dir"),
+        ("/usr/bin/mysqldump -psecret | tar -p x", "/usr/bin/mysqldump -p… | tar -p x"),
+        ("sshpass -p secret ssh -p 2222 host", "sshpass -p … ssh -p 2222 host"),
+        (
+            "docker login -u me -p secret && docker run -p 80",
+            "docker login -u … -p … && docker run -p 80",
+        ),
+        ("cd a && redis-cli -h db -a secret -p 6379", "cd a && redis-cli -h db -a … -p 6379"),
+        ("curl -u user:secret http://a; mongosh -p 1234", "curl -u … http://a; mongosh -p …"),
+        ("ldapsearch -x -w secret -b 'dc=a'", "ldapsearch -x -w … -b 'dc=a'"),
+        ("7z x '-psecret' a.7z", "7z x '-p…' a.7z"),
+        ('bash -c "mysql -psecret db"', 'bash -c "mysql -p… db"'),
+        *[(same, same) for same in ("mkdir -p dir", "cp -phunter a", "psql -p 5432 -a")],
+        ("tool '--token' 'S3cret' \"--key=S3 cret\" '-v'", "tool '--token' … \"--key=…\" '-v'"),
+        # Ports, paths, variables and options of more letters
+        *[(same, same) for same in ("-p8080:80", "-p=8080", "-p127.0.0.1:80:80", "-p80/tcp")],
+        *[(same, same) for same in ("-port", "-project", "-allow-write", "-w/work", "-p${PW}")],
+    ],
+)
+def test_a_password_behind_the_letter_of_its_option_is_not_shown(argument: str, shown: str) -> None:
+    config = server(command="sh", args=["-c", argument])
+    assert config.shown()["args"] == ["-c", shown]
+
+
+def test_a_password_of_the_program_that_is_started_is_not_shown() -> None:
+    config = server(command="/opt/mysql", args=["-p", "secret", "db"])
+    assert config.shown()["args"] == ["-p", "…", "db"]
+
+
+def test_a_secret_in_quotes_is_taken_out_of_texts_without_them() -> None:
+    secrets = SecretValues()
+    secrets.add(secrets_of({"args": ["-c", "tool --token 'hunter22' -p\"S3 cret\""]}))
+    assert secrets.redacted("Refused: hunter22, S3 cret") == "Refused: …, …"
 
 
 async def test_what_is_shown_can_be_sent_back_as_a_change(tmp_path: Path) -> None:

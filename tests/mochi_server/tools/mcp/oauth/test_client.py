@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from mochi_server.tools.mcp.redaction import SecretValues
 from mochi_server.tools.mcp.servers.server import McpServerStatus
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Source, mcp_source, write_config
+from tests.support.waiting import until
 
 CALLBACK = "http://127.0.0.1:8000/api/v1/mcp/oauth/callback"
 
@@ -42,11 +43,9 @@ async def status(source: Source) -> McpServerStatus:
 
 
 async def until_state(source: Source, *states: str) -> McpServerStatus:
-    found = await status(source)
-    with anyio.fail_after(SECONDS):
-        while found.state not in states:
-            await anyio.sleep(0.02)
-            found = await status(source)
+    found: McpServerStatus = await until(
+        lambda: status(source), lambda found: found.state in states
+    )
     return found
 
 
@@ -267,11 +266,10 @@ async def test_headers_and_tokens_do_not_follow_a_redirect_to_another_host(
             write_config(tmp_path, **entries)
             async with mcp_source(tmp_path, authorizations=persons) as source:
                 await source.tools()
-                states: set[str] = set()
-                with anyio.fail_after(SECONDS):
-                    while states != {"failed"}:
-                        await anyio.sleep(0.02)
-                        states = {each.state for each in await source.servers.status()}
+                await until(
+                    source.servers.status,
+                    lambda servers: {each.state for each in servers} == {"failed"},
+                )
                 with pytest.raises((ToolFailed, KeyError)):
                     await source.call("signed__x")
     sent = "".join(door.requests)
@@ -396,6 +394,20 @@ async def test_what_an_authorization_server_answers_is_not_shown(tmp_path: Path)
         ("https://8.8.8.8/mcp", "http://[64:ff9b::a00:1]/", False),
         ("https://8.8.8.8/mcp", "http://[fd00:ec2::254]/", False),
         ("https://8.8.8.8/mcp", "http://100.100.100.200/", False),
+        ("https://8.8.8.8/mcp", "http://[64:ff9b:1::a9fe:a9fe]/", False),
+        ("https://8.8.8.8/mcp", "http://[64:ff9b:1:a9fe:a9:fe00::]/", False),
+        ("https://8.8.8.8/mcp", "http://[fec0::1]/", False),
+        ("https://8.8.8.8/mcp", "http://[::127.0.0.1]/", False),
+        ("https://8.8.8.8/mcp", "http://[::10.0.0.1]/", False),
+        ("https://8.8.8.8/mcp", "http://[::169.254.169.254]/", False),
+        ("https://8.8.8.8/mcp", "http://[::ffff:0:127.0.0.1]/", False),
+        ("https://8.8.8.8/mcp", "http://[2002:a9fe:a9fe::1]/", False),
+        ("https://8.8.8.8/mcp", "http://168.63.129.16/", False),
+        ("https://8.8.8.8/mcp", "http://[64:ff9b::808:808]/", True),
+        ("http://10.0.0.1/mcp", "http://192.0.0.192/", False),
+        ("http://10.0.0.1/mcp", "http://[fd20:ce::254]/", False),
+        ("http://10.0.0.1/mcp", "http://[64:ff9b:1::a9fe:a9fe]/", False),
+        ("http://10.0.0.1/mcp", "http://[fec0::1]/", True),
         ("http://10.0.0.1/mcp", "http://10.0.0.2/", True),
         ("http://10.0.0.1/mcp", "http://[fd00:ec2::254]/", False),
         ("http://10.0.0.1/mcp", "http://127.0.0.1/", False),
@@ -416,6 +428,79 @@ async def test_a_server_names_addresses_of_its_own_network_or_public_ones(
             await AddressGuard(server).check_request(request)
 
 
+@pytest.mark.parametrize(
+    ("own", "named", "is_allowed"),
+    [
+        (["10.0.0.1"], "http://10.0.0.2/", True),
+        (["10.0.0.1", "8.8.8.8"], "http://10.0.0.2/", False),
+        (["10.0.0.1", "127.0.0.1"], "http://10.0.0.2/", False),
+        (["127.0.0.1"], "http://127.0.0.1:1/", False),
+    ],
+)
+async def test_private_addresses_are_allowed_where_all_of_the_server_are_private(
+    own: list[str], named: str, is_allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(host: str) -> Sequence[str]:
+        return own if host == "server.example" else [host]
+
+    monkeypatch.setattr(addresses, "_addresses", found)
+    guard = AddressGuard("https://server.example/mcp")
+    request = httpx2.Request("GET", named)
+    if is_allowed:
+        await guard.check_request(request)
+    else:
+        with pytest.raises(AddressRefused):
+            await guard.check_request(request)
+
+
+async def test_a_server_is_where_its_connection_went_whatever_its_name_says_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 OK\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0) as server,
+        httpx2.AsyncClient() as client,
+    ):
+        url = f"http://localhost:{server.sockets[0].getsockname()[1]}/mcp"
+        guard = AddressGuard(url)
+
+        async def private(host: str) -> Sequence[str]:
+            return ["10.0.0.1"]
+
+        monkeypatch.setattr(addresses, "_addresses", private)
+        own = httpx2.Request("GET", url)
+        await guard.check_request(own)
+        await client.send(own)
+        with pytest.raises(AddressRefused):
+            await guard.check_request(httpx2.Request("GET", "http://internal.example/"))
+
+
+async def test_a_request_goes_to_an_address_that_was_checked() -> None:
+    """The name is not looked up again: it may stand for another address by then."""
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 OK\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0) as server,
+        httpx2.AsyncClient() as client,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        request = httpx2.Request("GET", f"http://name.invalid:{port}/")
+        checked = ["::1", "127.0.0.1"]
+        request.extensions["trace"] = addresses._Connecting("name.invalid", checked, lambda _: None)
+        assert (await client.send(request)).status_code == 204
+    [head] = heads
+    assert f"host: name.invalid:{port}".encode() in head.lower()
+
+
 async def test_a_name_that_points_here_afterwards_is_not_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -426,10 +511,10 @@ async def test_a_name_that_points_here_afterwards_is_not_followed(
         writer.close()
         closed.set()
 
-    async def public(_: str) -> set[addresses.Kind]:
-        return {"public"}
+    async def unknown(_: str) -> Sequence[str]:
+        return []
 
-    monkeypatch.setattr(addresses, "_kinds", public)  # the first answer of a name server
+    monkeypatch.setattr(addresses, "_addresses", unknown)  # the first answer of a name server
     async with (
         await asyncio.start_server(serve, "127.0.0.1", 0) as server,
         httpx2.AsyncClient() as client,

@@ -19,6 +19,7 @@ from mcp.server.mcpserver import MCPServer
 from mochi_server.tools.base import ToolFailed
 from tests.support.mcp import SECONDS, mcp_source, write_config
 from tests.support.redis import free_port
+from tests.support.waiting import until
 
 Kind = Literal["modern", "sessions", "sse"]
 """Streamable HTTP of 2026; the same with a handshake and sessions, as before; SSE of 2024."""
@@ -60,9 +61,7 @@ class HttpServer:
         config = uvicorn.Config(app, port=self.port, log_level="error", ws="none")
         server = uvicorn.Server(config)
         task = asyncio.get_running_loop().create_task(server.serve())
-        with anyio.fail_after(30):
-            while not server.started:  # noqa: ASYNC110 - nothing tells it
-                await anyio.sleep(0.005)
+        await until(lambda: server.started)
         self._running = server, task
 
     async def stop(self) -> None:
@@ -121,9 +120,7 @@ async def test_a_server_may_restart_and_answer_too_much(kind: Kind, tmp_path: Pa
         with pytest.raises(ToolFailed, match="The MCP server 'a' "):
             await source.call("a__echo", text="nobody is there")
         await server.start()
-        with anyio.fail_after(SECONDS):
-            while source.servers.servers["a"].is_waiting:  # noqa: ASYNC110 - nothing tells it
-                await anyio.sleep(0.02)
+        await until(lambda: not source.servers.servers["a"].is_waiting)
         assert await source.call("a__echo", text="three") == "three"
         [status] = await source.servers.status()
         assert (status.state, status.last_error) == ("ready", None)

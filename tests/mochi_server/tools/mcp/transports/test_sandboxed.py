@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import until, write_config
+from tests.support.mcp import write_config
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.turns import Bench, bench
+from tests.support.waiting import until
 
 
 @pytest.fixture

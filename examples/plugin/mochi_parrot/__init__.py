@@ -1,0 +1,1 @@
+"""What a package can bring to mochi-server: a provider and a tool."""

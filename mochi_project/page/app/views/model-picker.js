@@ -1,0 +1,107 @@
+// The choice of a model: a button that opens a list to search.
+
+import { html, useDismiss, useEffect, useFocus, useRef, useState, useValue } from "../library.js";
+import { inMemory, models } from "../state/catalogue.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { Icon } from "./icons.js";
+
+/** Return what is worth knowing of a model before it is chosen. */
+function about({ parameter_size: parameters, size_mb: size, capabilities, description }, isLoaded) {
+  return [
+    isLoaded && t.isInMemory, description, parameters, size && t.megabytes(Math.round(size)),
+    ...capabilities.filter((each) => each !== "completion"),
+  ].filter(Boolean).join(" · ");
+}
+
+function groupsOf(list) {
+  const groups = new Map();
+  for (const model of list) {
+    const group = model.kind === "model" ? model.provider : t.kind[model.kind];
+    groups.set(group, [...(groups.get(group) ?? []), model]);
+  }
+  return [...groups];
+}
+
+function Option({ model, value, active, choose, isLoaded }) {
+  const { name } = model;
+  const element = useRef(null);
+  const isActive = name === active;
+  useEffect(() => {
+    if (isActive) element.current.scrollIntoView({ block: "nearest" });
+  }, [isActive]);
+  return html`<div role="option" id=${`model ${name}`} aria-selected=${`${name === value}`} ref=${element}
+    class=${isActive ? "active" : ""} onClick=${() => choose(name)}>
+    <span class="name"><bdi>${visible(name)}</bdi></span>
+    <span class="about" dir="auto">${visible(about(model, isLoaded))}</span>
+  </div>`;
+}
+
+function List({ value, choose }) {
+  const { value: answer } = useValue(models.state);
+  const loaded = useValue(inMemory.state).value.models.map(({ name }) => name);
+  const [words, setWords] = useState("");
+  const [chosen, setActive] = useState(null);
+  useEffect(() => {
+    inMemory.reload();
+  }, []);
+  const wanted = words.toLowerCase().split(/\s+/);
+  const shown = answer.models.filter((model) => {
+    const text = `${model.name} ${model.provider} ${about(model, loaded.includes(model.name))}`.toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
+  const groups = groupsOf(shown);
+  const names = groups.flatMap(([, members]) => members.map(({ name }) => name)); // as they are seen
+  const active = [chosen, value].find((name) => names.includes(name)) ?? names[0];
+  const onKey = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      setActive(names[(names.indexOf(active) + step + names.length) % names.length]);
+    } else if (event.key === "Enter" && active) {
+      event.preventDefault();
+      choose(active);
+    }
+  };
+  return html`<div class="picker-list">
+    <input type="search" role="combobox" aria-label=${t.searchIn(t.model)} placeholder=${t.search} ref=${useFocus()}
+      aria-controls="models" aria-expanded="true" aria-autocomplete="list" autocomplete="off"
+      aria-activedescendant=${active && `model ${active}`} value=${words} onKeyDown=${onKey}
+      onInput=${(event) => setWords(event.target.value)} />
+    <div role="listbox" id="models" aria-label=${t.model}>
+      ${groups.map(([group, members]) => html`<div role="group" aria-label=${group} key=${group}>
+        <div class="group-name" aria-hidden="true">${group}</div>
+        ${members.map((model) => html`<${Option} key=${model.name} model=${model} value=${value}
+          active=${active} choose=${choose} isLoaded=${loaded.includes(model.name)} />`)}
+      </div>`)}
+    </div>
+    ${names.length === 0 && html`<p class="hint" role="status">${t.nothingFound}</p>`}
+  </div>`;
+}
+
+/** `value` may be the name of a model that is not there any more. */
+export function ModelPicker({ value, onChange }) {
+  const { value: answer, loaded } = useValue(models.state);
+  const [isOpen, setOpen] = useState(false);
+  const element = useRef(null);
+  const close = () => {
+    setOpen(false);
+    document.getElementById("model").focus();
+  };
+  useDismiss(element, isOpen, ({ type }) => (type === "keydown" ? close() : setOpen(false)));
+  const choose = (name) => {
+    close();
+    if (name !== value) onChange(name);
+  };
+  const isMissing = loaded && value && !answer.models.some(({ name }) => name === value);
+  const name = value || (loaded ? t.noModel : t.loading);
+  return html`<div class="picker" ref=${element}>
+    <button type="button" id="model" class="quiet model-choice" aria-haspopup="listbox" aria-expanded=${`${isOpen}`}
+      aria-label=${`${t.model}: ${name}${isMissing ? `, ${t.notHere}` : ""}`} onClick=${() => setOpen(!isOpen)}>
+      <span class="name"><bdi>${visible(name)}</bdi></span>
+      ${isMissing && html`<span class="tag">${t.notHere}</span>`}
+      <${Icon} name="unfold" />
+    </button>
+    ${isOpen && html`<${List} value=${value} choose=${choose} />`}
+  </div>`;
+}

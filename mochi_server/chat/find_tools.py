@@ -1,0 +1,178 @@
+"""Tools that are too many for the window: those in use are offered, and one that finds others.
+
+What is in use follows from the messages of the session alone, so that another process, or the next
+turn, offers the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Any, Final
+
+from ..core.aio import in_thread
+from ..errors import JSONObject
+from ..providers.common.tools import parameters_of
+from ..services.requests import RequestBuilder
+from ..sessions import ChatSession
+from ..tools.base import RESERVED_IN_CHATS, InvalidArguments, Tool, ToolContext, ToolOutput
+
+FIND_TOOLS: Final = "find_tools"
+MOST_FOUND: Final = 8
+"""Tools that one call finds."""
+MOST_READ: Final = 500
+"""Messages of a session, from the end, in which tools are looked for."""
+
+_MOST_WORDS: Final = 30
+_MOST_SERVERS: Final = 30
+_MOST_OF_LINE: Final = 200
+_WORD: Final = re.compile(r"[^\W_]+")
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FOUND: Final = re.compile(r"^- ([^\s:]+)", re.MULTILINE)
+
+
+class FindTools(Tool):
+    """Finds tools by words of their names, descriptions and parameters.
+
+    Args:
+        schemas: Those of all tools that the turn has.
+    """
+
+    name = FIND_TOOLS
+    source = "chat"
+    destructive = False
+    sequential = False
+    timeout = None
+    only_tells = True
+
+    def __init__(self, schemas: Sequence[JSONObject]) -> None:
+        self._functions: list[Any] = [schema["function"] for schema in schemas]
+        names = (name.split("__")[0] for name in self._names if "__" in name)
+        servers = [*dict.fromkeys(names)][:_MOST_SERVERS]
+        of_servers = f" They are of: {', '.join(servers)}." if servers else ""
+        self.description = (
+            f"Find tools for a task. There are {len(self._functions)} tools, and you see only a "
+            f"few.{of_servers} What is found can be called afterwards."
+        )
+        query: JSONObject = {"type": "string", "description": "Words for what the tool should do."}
+        self.parameters = {
+            "type": "object",
+            "properties": {"query": query},
+            "required": ["query"],
+        }
+
+    @property
+    def _names(self) -> Iterator[str]:
+        return (str(function["name"]) for function in self._functions)
+
+    async def validate(self, arguments: JSONObject) -> JSONObject:
+        query = arguments.get("query")
+        if not isinstance(query, str) or not _WORD.search(query):
+            raise InvalidArguments("'query' must be a text with some words.")
+        return {"query": query}
+
+    async def run(
+        self,
+        arguments: JSONObject,
+        context: ToolContext,  # noqa: ARG002 - it tells everybody the same
+    ) -> AsyncGenerator[ToolOutput, None]:
+        found = await in_thread(self._find, str(arguments["query"]))
+        if not found:
+            yield ToolOutput("No tool has any of these words. Try others.")
+            return
+        lines = (f"- {each['name']}: {_line(each)}" for each in found)
+        yield ToolOutput("\n".join(["You can call these tools now:", *lines]))
+
+    def _find(self, query: str) -> list[Any]:
+        words = _WORD.findall(_HUMP.sub(" ", query))[:_MOST_WORDS]
+        match = " OR ".join(f'"{word}"' for word in words)
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.execute(
+                "CREATE VIRTUAL TABLE tools USING fts5 (name, description, parameters, "
+                "tokenize='porter unicode61 remove_diacritics 2')"
+            )
+            database.executemany("INSERT INTO tools VALUES (?, ?, ?)", map(_row, self._functions))
+            rows = database.execute(
+                "SELECT rowid FROM tools WHERE tools MATCH ? "
+                "ORDER BY bm25(tools, 8, 3, 1), rowid LIMIT ?",
+                (match, MOST_FOUND),
+            )
+            return [self._functions[number - 1] for (number,) in rows]
+
+
+def _row(function: Mapping[str, Any]) -> tuple[str, str, str]:
+    name = _HUMP.sub(" ", str(function["name"]))
+    parameters = json.dumps(parameters_of({"function": function})["properties"], ensure_ascii=False)
+    return name, str(function.get("description") or ""), parameters
+
+
+def _line(function: Mapping[str, Any]) -> str:
+    """Return the beginning of a description."""
+    return " ".join(str(function.get("description") or "").split())[:_MOST_OF_LINE]
+
+
+class ToolShelf:
+    """The tools of a turn that has too many of them.
+
+    Args:
+        schemas: Those of all tools.
+        requests: Knows what they cost.
+    """
+
+    def __init__(self, schemas: Sequence[JSONObject], requests: RequestBuilder) -> None:
+        self.finder = FindTools(schemas)
+        self._schemas = schemas
+        self._requests = requests
+
+    def offered(self, session: ChatSession) -> list[JSONObject]:
+        """Return the schemas of tools in use, as far as they fit, and of the one that finds others.
+
+        Those used or found last come first where there is not room for all.
+        """
+        room = self._requests.room_for_tools(session) or 0
+        by_name = {_name(schema): schema for schema in self._schemas}
+        chosen = {name for name in RESERVED_IN_CHATS if name in by_name}
+        finder = self.finder.schema()
+        left = room - self._requests.tool_tokens([finder, *(by_name[name] for name in chosen)])
+        for name in _in_use(islice(session.tail(), MOST_READ)):
+            if name in chosen or name not in by_name:
+                continue
+            left -= self._requests.tool_tokens([by_name[name]])
+            if left < 0:
+                break
+            chosen.add(name)
+        return [*(each for each in self._schemas if _name(each) in chosen), finder]
+
+
+def shelf_of(
+    schemas: Sequence[JSONObject], requests: RequestBuilder, session: ChatSession
+) -> ToolShelf | None:
+    """Return the shelf of a turn; None where its tools fit, or one has the name of the finder."""
+    room = requests.room_for_tools(session)
+    if room is None or requests.tool_tokens(schemas) <= room:
+        return None
+    is_taken = any(_name(schema) == FIND_TOOLS for schema in schemas)
+    return None if is_taken or len(schemas) == 1 else ToolShelf(schemas, requests)
+
+
+def _name(schema: JSONObject) -> str:
+    function: Any = schema["function"]
+    return str(function["name"])
+
+
+def _in_use(backwards: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of tools that were called or found, the last ones first."""
+    for message in backwards:
+        if not isinstance(message, dict):
+            continue
+        if message.get("role") == "tool" and message.get("tool_name") == FIND_TOOLS:
+            yield from _FOUND.findall(str(message.get("content")))
+        elif message.get("role") == "assistant":
+            for call in message.get("tool_calls") or ():
+                function = call.get("function") if isinstance(call, dict) else None
+                if isinstance(function, dict):
+                    yield str(function.get("name"))

@@ -1,0 +1,566 @@
+"""The runs in the state that processes share: what each has said, how far it is, who executes it.
+
+A process appends what its runs say to one log, a part for each flush: the lines of all runs, each
+``<run id> <JSON>``. A row for each run says how far it has come, and where its lines are: in which
+log, from where, and to where once its process has let it go. Who takes a run of a process that has
+died writes the end of that one's lines, and goes on in the own log: what the other one writes
+afterwards is not the run's any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import anyio
+import orjson
+from typing_extensions import Self
+
+from ...core.aio import BackgroundTasks, run_to_completion, yield_to_loop
+from ...errors import StorageError
+from ...state import State, Statements, Version
+from .base import JournalledRun, JournalPart, Reached, RunWriter
+from .records import RunHead, decode
+
+logger = logging.getLogger(__name__)
+
+RUNS = "runs"
+"""Kind of the rows."""
+
+SMALL_BYTES = 1_000_000
+"""Bytes below which lines are written without a thread, where the state allows it."""
+
+PART_BYTES = 8_000_000
+"""Most bytes of lines in one part of a log, about."""
+
+MANY = 100
+"""Runs after which a thread that reads them lets others run."""
+
+
+class Stretch(NamedTuple):
+    """Lines of a run in the log of one process."""
+
+    log: str
+    begin: int
+    """Place behind which they begin."""
+    end: int | None
+    """Place of the last of them; None while the process has the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as its row has it."""
+
+    session_id: str
+    started_at: str
+    state: str
+    """``queued``, ``running``, ``waiting``, or how it has ended."""
+    owner: str | None
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def of(cls, head: RunHead, stretch: Stretch) -> Self:
+        return cls(head.session_id, head.started_at, head.state, head.owner, (stretch,))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        session_id, started_at, state, owner, stretches = orjson.loads(value)
+        return cls(
+            session_id, started_at, state, owner, tuple(Stretch(*each) for each in stretches)
+        )
+
+    def encode(self) -> bytes:
+        stretches = [tuple(each) for each in self.stretches]
+        fields = (self.session_id, self.started_at, self.state, self.owner, stretches)
+        return orjson.dumps(fields)
+
+    @property
+    def end(self) -> str | None:
+        """How it has ended."""
+        return None if self.state in {"queued", "running", "waiting"} else sys.intern(self.state)
+
+    @property
+    def holder(self) -> str | None:
+        """The process that has it, should it live."""
+        last = self.stretches[-1]
+        return last.log if last.end is None and self.end is None else None
+
+    def until(self, place: int) -> Self:
+        """Return it as its last lines end there."""
+        *before, last = self.stretches
+        return replace(self, stretches=(*before, last._replace(end=place)))
+
+
+class Position(NamedTuple):
+    """How far a run was read."""
+
+    stretch: int
+    place: int
+
+
+class RunJournal:
+    """The runs of every process that shares the state.
+
+    Where the state cannot be used, whatever reads it or takes a run raises StorageError; lines wait
+    in memory until they can be written.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.has_leases = state.lease_seconds is not None
+        """Whether a run can be taken although its process lives, which could not renew its
+        lease."""
+        self.follow_seconds = min(state.look_seconds, 0.1)
+        """Longest pause between two looks at a run that another process writes."""
+        self._writers: dict[str, RunWriter] = {}
+        self._writing = asyncio.Lock()
+        self._failed = False
+        self._place = 0
+        """Of the last part of this process in its log."""
+        self._holder = ""
+        """What the log is called, and the right to its runs."""
+        self._renewed = 0.0
+        self._tasks = BackgroundTasks()
+        self._renewer: asyncio.Task[None] | None = None
+        self._entries: dict[str, StoredRun] = {}
+        """What is known of all runs, as of this version."""
+        self._version = Version("", 0)
+        self._ended: dict[str, float] = {}
+        """When runs were first seen to have ended; the time of day, by which others tell it, may
+        jump."""
+        self._refreshing = asyncio.Lock()
+
+    # Writing
+
+    def begin(self, head: RunHead) -> RunWriter:
+        """Begin a run, or one that was queued until now."""
+        writer = self._writers.get(head.run_id)
+        if writer is None:
+            writer = self._writers[head.run_id] = RunWriter(head.run_id)
+            self._keep_leases()
+        writer.begin(head)
+        return writer
+
+    async def take(self, run_id: str) -> RunWriter | None:
+        """Continue a run that no process writes.
+
+        Return None if a process does, if the run has ended, or if there is no such run.
+        """
+        if run_id in self._writers:
+            return None
+        taken: list[RunWriter] = []
+        try:
+            await run_to_completion(self._take(run_id, taken))
+        except asyncio.CancelledError:
+            for writer in taken:
+                await run_to_completion(self.close(writer))
+            raise
+        return taken[0] if taken else None
+
+    async def _take(self, run_id: str, taken: list[RunWriter]) -> None:
+        is_repeated = False
+
+        def take(state: Statements) -> tuple[set[str], bool]:
+            nonlocal is_repeated
+            was_tried, is_repeated = is_repeated, True
+            lost = _renew(state, holder, held)
+            row = state.row(RUNS, run_id)
+            if row is None:
+                return lost, False
+            entry = StoredRun.decode(row.value)
+            if entry.end is not None:
+                return lost, False
+            if entry.holder == holder:
+                return lost, was_tried
+            if entry.holder is not None:
+                if not state.fence(entry.holder):
+                    return lost, False
+                entry = entry.until(state.last_place(entry.holder))
+            own = Stretch(holder, self._place, None)
+            entry = replace(entry, stretches=(*entry.stretches, own))
+            return lost, state.replace_row(RUNS, row, entry.encode())
+
+        async with self._writing:
+            if run_id in self._writers:
+                return
+            holder, held = self._hold(), self._held()
+            lost, is_taken = await self._state.write(take)
+            self._lose(lost)
+            if is_taken:
+                writer = self._writers[run_id] = RunWriter(run_id, is_taken=True)
+                taken.append(writer)
+                self._keep_leases()
+
+    def _hold(self) -> str:
+        """Return the name of this process's log."""
+        holder = self._state.hold()
+        if holder != self._holder:
+            self._holder, self._place = holder, 0
+        return holder
+
+    def _held(self) -> list[str]:
+        """Return the runs that others may have taken."""
+        if not self.has_leases:
+            return []
+        return [run_id for run_id, writer in self._writers.items() if writer.is_recorded]
+
+    async def flush(self, writer: RunWriter | None = None, *, unless_failing: bool = False) -> None:
+        """Write what waits, of one run or of all; what cannot be written now waits on.
+
+        Args:
+            writer: The run; None for all.
+            unless_failing: Whether to leave it to others to find out if it is possible again.
+        """
+        if unless_failing and self._failed:
+            return
+        async with self._writing:
+            if unless_failing and self._failed:  # meanwhile
+                return
+            await self._write(tuple(self._writers.values()) if writer is None else (writer,))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether lines wait to be written."""
+        return any(writer.waiting for writer in self._writers.values())
+
+    async def forget_unwritten(self, seconds: float) -> None:
+        """Forget the runs that were let go before so many seconds, and could not be written."""
+        before = time.monotonic() - seconds
+        async with self._writing:
+            for writer in [*self._writers.values()]:
+                if writer.closed is not None and writer.closed < before:
+                    del self._writers[writer.run_id]
+
+    async def _write(self, writers: Sequence[RunWriter]) -> None:
+        for some in _portions(writers):
+            if not await self._write_portion(some):
+                break
+        for writer in writers:
+            if (
+                writer.closed is not None
+                and not (writer.is_behind or writer.waiting)
+                and self._writers.get(writer.run_id) is writer
+            ):
+                del self._writers[writer.run_id]
+
+    async def _write_portion(self, writers: Sequence[RunWriter]) -> bool:
+        """Write what waits of some runs, and how far they are; return whether that was possible."""
+        portion = None
+        try:
+            holder = self._hold()
+            portion = _Portion(writers, Stretch(holder, self._place, None), self._held())
+            done = None
+            if portion.size < SMALL_BYTES:
+                done = self._state.write_at_once(portion.write)
+            if done is None:
+                await run_to_completion(self._write_in_thread(portion))
+            else:
+                self._have_written(portion, done[0])
+        except StorageError as error:
+            if portion is not None:
+                portion.undo()
+            if not self._failed:
+                logger.warning("The journal of runs cannot be written for now: %s", error)
+            self._failed = True
+        return not self._failed
+
+    async def _write_in_thread(self, portion: _Portion) -> None:
+        self._have_written(portion, await self._state.write(portion.write))
+
+    def _have_written(self, portion: _Portion, lost: set[str]) -> None:
+        self._failed, self._place, self._renewed = False, portion.place, portion.begun
+        portion.finish()
+        self._lose(lost)
+
+    def _lose(self, run_ids: set[str]) -> None:
+        for run_id in run_ids:
+            logger.warning("The run %s is lost to this process: its lease had expired.", run_id)
+            if (writer := self._writers.get(run_id)) is not None:
+                writer.lose()
+
+    def _keep_leases(self) -> None:
+        if self.has_leases and (self._renewer is None or self._renewer.done()):
+            self._renewer = self._tasks.spawn(self._renew(), name="leases of runs")
+
+    async def _renew(self) -> None:
+        """Renew the lease as long as a run is held, also while nothing is written."""
+        pause = (self._state.lease_seconds or 0.0) / 3
+        while self._writers:
+            await anyio.sleep(pause)
+            async with self._writing:
+                if time.monotonic() - self._renewed >= pause:
+                    await self._write_portion(())
+
+    async def close(self, writer: RunWriter) -> None:
+        """Write what waits, and let the run go: at once, or when that is possible again."""
+        writer.close()
+        await self.flush(writer, unless_failing=True)
+
+    async def aclose(self) -> None:
+        """Write what waits, and let all runs go."""
+        if self._renewer is not None:
+            self._renewer.cancel()
+            await asyncio.wait({self._renewer})
+        await self.flush()
+        self._writers.clear()
+        if not self._failed:
+            await self._state.release()
+
+    # Reading
+
+    async def read(self, run_id: str, position: object = None) -> JournalPart | None:
+        """Return what a run has from a position on, from its begin without one.
+
+        A part may begin with lines of an earlier one. None if there is no such run.
+        """
+        after = position if isinstance(position, Position) else None
+        read = await self._read(run_id, after)
+        if read is not None and read.has_died:  # now it is sure that nothing follows any more
+            read = await self._read(run_id, after)
+        if read is None:
+            return None
+        lines = [line for line in map(decode, read.lines) if line is not None]
+        return JournalPart(lines, read.position, read.is_held)
+
+    async def _read(self, run_id: str, after: Position | None) -> _Read | None:
+        def work(state: Statements) -> _Read | None:
+            return _lines_of(state, run_id, after)
+
+        return await self._state.read(work, is_small=after is not None)
+
+    async def wait(self, run_id: str, position: object) -> None:  # noqa: ARG002 - for signals
+        """Wait until a run may have more behind a position, at most ``follow_seconds``."""
+        await anyio.sleep(self.follow_seconds)
+
+    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
+        """Return the runs of these sessions, or all, in any order."""
+        await self._refresh()
+        entries = {
+            run_id: entry
+            for run_id, entry in self._entries.items()
+            if session_ids is None or entry.session_id in session_ids
+        }
+        living = await self._living({entry.holder for entry in entries.values()} - {None})
+        return [
+            JournalledRun(
+                run_id,
+                entry.session_id,
+                entry.started_at,
+                entry.end,
+                is_held=entry.holder in living,
+                is_parked=entry.state == "waiting",
+                is_queued=entry.state == "queued",
+                owner=entry.owner,
+            )
+            for run_id, entry in entries.items()
+        ]
+
+    async def _living(self, holders: set[str | None]) -> set[str]:
+        def living(state: Statements) -> set[str]:
+            return {each for each in holders if each is not None and state.lives(each)}
+
+        return await self._state.read(living, is_small=True) if holders else set()
+
+    async def dead_runs(self) -> list[str]:
+        """Return the ids of the runs whose processes have died: they neither end nor wait."""
+        return [
+            run.run_id
+            for run in await self.runs()
+            if run.end is None and not run.is_held and not run.is_parked
+        ]
+
+    async def _refresh(self) -> None:
+        """Learn what has changed in the list of runs."""
+        async with self._refreshing:
+            version = await self._state.version()
+            if version == self._version:
+                return
+            known = self._entries if version.identity == self._version.identity else {}
+            since = self._version.number if known else 0
+            changes = await self._state.read(
+                lambda state: _changes(state, since, known),
+                is_small=version.number - since < MANY,
+            )
+            self._version, self._entries = changes
+
+    async def prune(self, seconds: float) -> None:
+        """Forget the runs that have ended before so many seconds, about."""
+        await self._refresh()
+        now, entries = time.monotonic(), self._entries
+        self._ended = {
+            run_id: self._ended.get(run_id, now)
+            for run_id, entry in entries.items()
+            if entry.end is not None
+        }
+        old = {run_id for run_id, seen in self._ended.items() if seen <= now - seconds}
+        if old:
+            number = self._version.number
+            await self._state.write(lambda state: _remove(state, old, entries, number))
+        await self._state.prune()
+
+
+class _Portion:
+    """What is written at once of some runs."""
+
+    def __init__(self, writers: Sequence[RunWriter], own: Stretch, held: Sequence[str]) -> None:
+        self._lines = [(writer, [*writer.waiting]) for writer in writers]
+        self._data = b"".join([line for _, lines in self._lines for line in lines])
+        self._behind = [(writer, writer.reached) for writer in writers if writer.is_behind]
+        self._own = own
+        self._held = held
+        self.size = len(self._data)
+        self.place = own.begin + 1 if self._data else own.begin
+        """Where this process's log ends afterwards."""
+        self.begun = time.monotonic()
+        for writer, _ in self._behind:
+            writer.is_behind = False
+
+    def write(self, state: Statements) -> set[str]:
+        """Write it, and return the runs that other processes have."""
+        lost = _renew(state, self._own.log, self._held)
+        if self._data:
+            state.put_part(self._own.log, self.place, self._data)
+        for writer, reached in self._behind:
+            if writer.run_id not in lost and not self._record(state, writer, reached):
+                lost.add(writer.run_id)
+        return lost
+
+    def _record(self, state: Statements, writer: RunWriter, reached: Reached) -> bool:
+        """Store how far a run has come; return False if another process has it."""
+        row = state.row(RUNS, writer.run_id)
+        if row is not None:
+            entry = StoredRun.decode(row.value)
+        elif writer.head is not None:
+            entry = StoredRun.of(writer.head, self._own)
+        else:
+            return False
+        if entry.stretches[-1].log != self._own.log:
+            return False
+        entry = replace(
+            entry,
+            started_at=reached.started_at or entry.started_at,
+            state=reached.state or entry.state,
+        )
+        value = (entry.until(self.place) if reached.is_let_go else entry).encode()
+        if row is None:
+            return state.add_row(RUNS, writer.run_id, value)
+        return state.replace_row(RUNS, row, value)
+
+    def finish(self) -> None:
+        """Take what is written now from what waits."""
+        for writer, lines in self._lines:
+            for _ in lines:
+                writer.waiting.popleft()
+            writer.is_recorded = True
+
+    def undo(self) -> None:
+        """Let it wait on: it is not written."""
+        for writer, _ in self._behind:
+            writer.is_behind = True
+
+
+class _Read(NamedTuple):
+    lines: list[bytes]
+    position: Position
+    is_held: bool
+    has_died: bool
+    """Whether its process has died, perhaps after the lines were read."""
+
+
+def _lines_of(state: Statements, run_id: str, after: Position | None) -> _Read | None:
+    row = state.row(RUNS, run_id)
+    if row is None:
+        return None
+    entry = StoredRun.decode(row.value)
+    number, place = after or Position(0, entry.stretches[0].begin)
+    prefix = run_id.encode() + b" "
+    lines: list[bytes] = []
+    for index, stretch in enumerate(entry.stretches[number:], number):
+        if index > number:
+            number, place = index, stretch.begin
+        for found, data in state.parts_after(stretch.log, place, stretch.end):
+            lines += _lines_with(prefix, data)
+            place = found
+    is_held = entry.holder is not None and state.lives(entry.holder)
+    has_died = entry.holder is not None and not is_held
+    return _Read(lines, Position(number, place), is_held, has_died)
+
+
+def _lines_with(prefix: bytes, data: bytes) -> Iterator[bytes]:
+    """Yield what follows the prefix in each line that begins with it."""
+    at = data.find(prefix)
+    while at >= 0:
+        end = data.find(b"\n", at)
+        if at == 0 or data[at - 1 : at] == b"\n":
+            yield data[at + len(prefix) : end]
+        at = data.find(prefix, end)
+
+
+def _renew(state: Statements, holder: str, run_ids: Sequence[str]) -> set[str]:
+    """Renew the lease, and return those of these runs that others have taken meanwhile."""
+    if state.renew(holder):
+        return set()
+    return {run_id for run_id in run_ids if _holder_of(state, run_id) != holder}
+
+
+def _holder_of(state: Statements, run_id: str) -> str | None:
+    """Return who has had a run last; None if it is gone."""
+    row = state.row(RUNS, run_id)
+    return None if row is None else StoredRun.decode(row.value).stretches[-1].log
+
+
+def _portions(writers: Sequence[RunWriter]) -> Iterator[Sequence[RunWriter]]:
+    """Yield those of these runs that have something to write, as many at a time as are one part."""
+    some: list[RunWriter] = []
+    size = 0
+    for writer in writers:
+        if writer.is_behind or writer.waiting:
+            some.append(writer)
+            size += sum(map(len, writer.waiting))
+        if size > PART_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _changes(
+    state: Statements, since: int, known: dict[str, StoredRun]
+) -> tuple[Version, dict[str, StoredRun]]:
+    """Return all runs, of which some are known as of a number."""
+    version = state.version()
+    entries = dict(known)
+    for number, row in enumerate(state.rows_since(RUNS, since)):
+        with suppress(ValueError, TypeError):  # of another version
+            entries[row.id] = StoredRun.decode(row.value)
+        if number % MANY == MANY - 1:
+            yield_to_loop()
+    if len(entries) != state.count_rows(RUNS):
+        ids = state.row_ids(RUNS)
+        entries = {run_id: entry for run_id, entry in entries.items() if run_id in ids}
+    return version, entries
+
+
+def _remove(state: Statements, old: set[str], known: dict[str, StoredRun], number: int) -> None:
+    """Remove runs, and the lines that no other run needs."""
+    _, entries = _changes(state, number, known)
+    logs: dict[str, int] = {}
+    for run_id in old & entries.keys():
+        state.remove_row(RUNS, run_id)
+        for stretch in entries.pop(run_id).stretches:
+            logs[stretch.log] = max(logs.get(stretch.log, 0), stretch.end or 0)
+    needed: dict[str, int] = {}
+    for entry in entries.values():
+        for stretch in entry.stretches:
+            needed[stretch.log] = min(needed.get(stretch.log, stretch.begin), stretch.begin)
+    for log, last in logs.items():
+        if log in needed or state.lives(log):
+            state.remove_parts(log, min(last, needed.get(log, last)))
+        else:
+            state.remove_parts(log)

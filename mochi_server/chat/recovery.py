@@ -1,0 +1,211 @@
+"""Ends the runs of processes that have died, and keeps what they had said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ..core.caller import SERVER, serving
+from ..errors import RunInterrupted, SessionNotFound, SessionUnreadable
+from ..protocol.events import Done, ErrorEvent, Event
+from ..protocol.messages import AssistantMessage, ToolMessage
+from ..services.history import objects
+from ..sessions import ChatSession, SessionManager
+from .confirmations.asking import announcement_of
+from .confirmations.store import ConfirmationStore, StoredConfirmation
+from .journal.base import RunWriter
+from .journal.journal import RunJournal
+from .journal.records import RECOVERY_JUMP, RunHead
+from .runs.ending import RunEnding
+from .runs.observer import RunObserver
+from .runs.progress import ConversationProgress, RunProgress, read_run
+from .tool_calls.results import unanswered
+
+logger = logging.getLogger(__name__)
+
+
+class RunRecovery:
+    """Ends runs that no process executes, and keeps in the sessions what they had said."""
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        sessions: SessionManager,
+        agent_sessions: SessionManager,
+        confirmations: ConfirmationStore,
+    ) -> None:
+        self._journal = journal
+        self._sessions = sessions
+        self._agent_sessions = agent_sessions
+        self._confirmations = confirmations
+        self.observers: Sequence[RunObserver] = ()
+
+    async def recover(
+        self, run_id: str, ending: RunEnding | None = None, *, is_claimed: bool = False
+    ) -> bool:
+        """End a run that no process executes; return whether it has ended now.
+
+        Its sessions need no claim: nobody changes their messages before it has ended. But where
+        the journal has leases, whoever has claimed the session may still execute the run.
+
+        Args:
+            run_id: The run.
+            ending: How it ends. None: its process has died, and it is interrupted; but if it waits
+                for a person, it goes on waiting.
+            is_claimed: Whether the caller has claimed the session.
+
+        Raises:
+            SessionBusy: somebody uses the session; the run can be recovered afterwards.
+            StorageError: a session cannot be written.
+            ConfirmationUnavailable: it is not known whether it waits.
+        """
+        with serving(SERVER):  # whoever happens to look at the run
+            return await self._recover(run_id, ending, is_claimed=is_claimed)
+
+    async def _recover(self, run_id: str, ending: RunEnding | None, *, is_claimed: bool) -> bool:
+        read = await read_run(self._journal, run_id)
+        if read is None:
+            return False
+        progress = read.progress
+        if progress.end or (ending is None and progress.is_parked):
+            return False
+        if self._journal.has_leases and not (is_claimed or progress.head.is_queued):
+            with suppress(SessionNotFound):
+                async with self._sessions.claim(progress.head.session_id):
+                    pass
+        stored = await self._confirmations.of_run(run_id)
+        asked = [each for each in stored if each.confirmation.elicitation is None]
+        writer = await self._journal.take(run_id)
+        if writer is None:
+            return False
+        try:
+            read = await read_run(self._journal, run_id)
+            if read is None or read.progress.end:
+                return False
+            progress = read.progress
+            head = progress.head
+            main = progress.of(head.session_id)
+            says_nothing = not (main.now.text or main.now.thinking)
+            if ending is None and asked and says_nothing and await self._is_kept(head):
+                _announce(writer, progress, asked)
+                writer.note("waiting")
+                logger.info("Run waits: session=%s run=%s", head.session_id, run_id)
+                return False
+            interrupted = RunEnding("interrupted", RunInterrupted(run_id=run_id))
+            await self._end(writer, progress, ending or interrupted)
+            return True
+        finally:
+            await self._journal.close(writer)
+
+    async def _is_kept(self, head: RunHead) -> bool:
+        """Return whether the session is there: some last only as long as their process.
+
+        Servers that share a Redis need not have the same sessions.
+        """
+        if head.is_temporary:
+            return False
+        if self._journal.has_leases:
+            return True
+        try:
+            await self._sessions.check_exists(head.session_id)
+        except SessionNotFound:
+            return False
+        return True
+
+    async def _end(self, writer: RunWriter, progress: RunProgress, ending: RunEnding) -> None:
+        """Store what the run had said, settle its confirmations, and write its last lines."""
+        head, error = progress.head, ending.error
+        message_id = None
+        if not head.is_queued:
+            message_id = await self._fold(writer, self._sessions, head.session_id, progress)
+        for session_id in {agent.session_id for agent in progress.agents.values()}:
+            await self._fold(writer, self._agent_sessions, session_id, progress)
+        await self._confirmations.end_run(head.run_id)
+        last: list[Event] = [] if error is None else [ErrorEvent.of(error)]
+        last.append(Done(session_id=head.session_id))
+        code = None if error is None else error.code
+        _add_events(writer, progress, last)
+        writer.note("end", state=ending.state, code=code, message_id=message_id)
+        logger.info("Run %s: session=%s run=%s", ending.state, head.session_id, head.run_id)
+        for observer in self.observers:
+            observer.on_ended(head, ending.state, error)
+
+    async def _fold(
+        self, writer: RunWriter, manager: SessionManager, session_id: str, progress: RunProgress
+    ) -> str | None:
+        """Store what was said and done in a session; return the id of the model's last message."""
+        done = progress.conversations.get(session_id, ConversationProgress())
+        try:
+            session = await manager.get(session_id)
+            if session.metadata.last_run_id != progress.head.run_id:
+                # Another one has begun while the journal could not be reached, or an earlier state
+                # of the session was put back.
+                return None
+            head = progress.head
+            if head.has_yet_to_replace(session):
+                session.truncate_after_last_user()
+            messages = left_over(session, done, head.model)
+            if messages:
+                ids = [message.message_id for message in messages]
+                until = progress.next_event - 1
+                writer.note("storing", session_id=session_id, messages=ids, until=until)
+                await self._journal.flush(writer)  # whoever recovers again stores it no second time
+
+                def change(session: ChatSession) -> None:
+                    if head.has_yet_to_replace(session):
+                        session.set_aside_answer(keep=head.request.keep)
+                    session.append(*messages)
+
+                session = await manager.update(session_id, change)
+        except (SessionNotFound, SessionUnreadable):  # deleted or damaged meanwhile
+            return None
+        return _last_reply(session)
+
+
+def _announce(
+    writer: RunWriter, progress: RunProgress, asked: Sequence[StoredConfirmation]
+) -> None:
+    """Tell readers of what the process had stored, and not announced any more."""
+    events = [
+        announcement_of(each.confirmation)
+        for each in asked
+        if each.decision is None
+        and each.confirmation.confirmation_id not in progress.fold.confirmations
+        and each.confirmation.agent_call_id in {None, *progress.agents}
+    ]
+    if events:
+        _add_events(writer, progress, events)
+
+
+def _add_events(writer: RunWriter, progress: RunProgress, events: Sequence[Event]) -> None:
+    """Add events behind those that readers of the dead process may have."""
+    head = progress.head
+    if progress.next_event == head.first_event:  # it died before it had said anything
+        writer.add(head.first_event, [head.start()])
+    writer.add(progress.next_event + RECOVERY_JUMP, events)
+
+
+def _last_reply(session: ChatSession) -> str | None:
+    """Return the id of the model's last message since the user's."""
+    for message in objects(session.tail()):
+        match message:
+            case {"role": "assistant", "message_id": str() as message_id}:
+                return message_id
+            case {"role": "user"}:
+                return None
+    return None
+
+
+def left_over(
+    session: ChatSession, done: ConversationProgress, model: str
+) -> list[AssistantMessage | ToolMessage]:
+    """Return the messages that a run had not stored: results of its calls, and a partial reply."""
+    rest = done.unstored(session)
+    messages: list[AssistantMessage | ToolMessage] = [
+        rest.results.get(message.tool_call_id or "", message)
+        for message in unanswered(objects(session.tail()))
+    ]
+    if (partial := rest.partial_reply(model)) is not None:
+        messages.append(partial)
+    return messages

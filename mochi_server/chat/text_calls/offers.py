@@ -1,0 +1,125 @@
+"""The tools that a request offers, and whether a call that was written as text is one of theirs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...errors import JSONObject
+from ...providers.common.tools import parameters_of, required_of
+from .reading import WrittenCall
+
+_LEFTOVER: Final = re.compile(r"<[|｜].*?[|｜]>|[\s\"'`]+")
+_PREFIX: Final = re.compile(r"^(?:functions?|tools?|default_api|mcp|api)[.:/]")
+_NUMBER: Final = re.compile(r":\d+$")
+_SCHEMA_WORDS: Final = frozenset({"required", "type", "properties", "description"})
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class Offers:
+    """The offered tools by name."""
+
+    def __init__(self, tools: Sequence[JSONObject]) -> None:
+        self._parameters: dict[str, Mapping[str, Any]] = {}
+        for tool in tools:
+            function: Any = tool["function"]
+            self._parameters[function["name"]] = parameters_of(tool)
+
+    @property
+    def only(self) -> str | None:
+        """The name of the tool, if there is one alone."""
+        return next(iter(self._parameters)) if len(self._parameters) == 1 else None
+
+    def name_of(self, written: str) -> str | None:
+        """Return the one tool that is meant, also where the model has garbled its name."""
+        if written in self._parameters:
+            return written
+        name = _NUMBER.sub("", _LEFTOVER.sub("", written))
+        folded = _folded(_PREFIX.sub("", name))
+        if not folded:
+            return None
+        same = [each for each in self._parameters if _folded(each) == folded]
+        near = same or [each for each in self._parameters if _is_end(_folded(each), folded)]
+        return near[0] if len(near) == 1 else None
+
+    def may_begin(self, text: str) -> bool:
+        """Return whether a name begins so, or the text begins with one."""
+        return any(name.startswith(text) or text.startswith(name) for name in self._parameters)
+
+    def arguments_of(self, name: str, call: WrittenCall) -> JSONObject:
+        """Return the arguments; texts of XML are read as what the tool's schema says.
+
+        Small models copy words of the schema into the arguments: those are left out.
+        """
+        properties = self._properties(name)
+        return {
+            key: _typed(str(value), properties.get(key)) if call.are_texts else value
+            for key, value in call.arguments.items()
+            if key in properties or key not in _SCHEMA_WORDS or not properties
+        }
+
+    def fits(self, name: str, arguments: JSONObject) -> bool:
+        """Return whether the arguments have the keys and kinds that the schema of a tool wants."""
+        schema, properties = self._parameters[name], self._properties(name)
+        is_open = schema.get("additionalProperties", not properties) is not False
+        if not is_open and arguments.keys() - properties.keys():
+            return False
+        missing = {key for key in required_of(schema) if arguments.get(key) is None}
+        return all(_has_default(properties, key) for key in missing) and all(
+            _is_kind(value, properties.get(key)) for key, value in arguments.items()
+        )
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        properties: Mapping[str, Any] = self._parameters[name]["properties"]
+        return properties
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _is_end(one: str, other: str) -> bool:
+    """Return whether one name is the other with the name of a server before it."""
+    return one.endswith(f"_{other}") or other.endswith(f"_{one}")
+
+
+def _has_default(properties: Mapping[str, Any], key: str) -> bool:
+    schema = properties.get(key)
+    return isinstance(schema, dict) and "default" in schema
+
+
+def _kinds(schema: object) -> list[str]:
+    kinds = schema.get("type") if isinstance(schema, dict) else None
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    return [kind for kind in kinds if isinstance(kind, str)]
+
+
+def _is_kind(value: object, schema: object) -> bool:
+    """Return whether a value can be meant, as tools convert numbers that are written as texts."""
+    kinds = _kinds(schema)
+    if not kinds or value is None:
+        return True
+    if isinstance(value, str) and not set(kinds) <= {"object", "array"}:
+        return True
+    return any(isinstance(value, _KINDS.get(kind, (object,))) for kind in kinds)
+
+
+def _typed(text: str, schema: object) -> Any:  # noqa: ANN401 - any JSON
+    kinds = _kinds(schema)
+    if "string" in kinds or not kinds:
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    return value if _is_kind(value, schema) else text

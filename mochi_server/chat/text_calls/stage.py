@@ -1,0 +1,240 @@
+"""The stage between a provider's chunks and the reply that finds calls in text.
+
+Text flows on as it comes, but for what may be a call: that is held back until it is none, until it
+is longer than a call may be, or until the reply ends and shows what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from ...core.ids import new_call_id
+from ...core.limits import CALL_LEVELS, is_too_deep
+from ...errors import JSONObject
+from ...protocol.completions import Chunk, ContentDelta, Finish
+from ...protocol.messages import ToolCall
+from .marks import MARK, begins_mark
+from .offers import Offers
+from .reading import WrittenCall, read_calls
+from .viability import may_be_calls
+
+MOST_HELD: Final = 4096
+"""Characters that are held back at most; a longer text is no call."""
+MOST_REFUSED: Final = 1000
+"""Places in a reply where a call may have begun and did not; there is none in one with more."""
+MOST_REPEATS: Final = 3
+"""Times that a model writes the same call in a reply before it is stopped."""
+MOST_BEFORE: Final = 1000
+"""Characters before a call: what says more is an answer with an example in it."""
+
+_MOST_OF_LINE: Final = 200
+"""Characters of a line that are looked at."""
+_LEFT_OF_MARK: Final = ">"
+"""The end of a mark whose beginning some templates take away, before a call that begins a reply."""
+_MAY_BEGIN: Final = re.compile(r"[<\[{`>]")
+_FENCE: Final = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
+_TICKS: Final = re.compile(r"`*")
+_EXAMPLE: Final = re.compile(
+    r"\bexamples?\b|\be\.g\.|\bfor instance\b|\blooks? like\b"
+    r"|\bbeispiel|\bexemple|\bejemplo|\besempio|\bexemplo|\bvoorbeeld|\bпример|例",
+    re.IGNORECASE,
+)
+"""Words that say that what follows is shown, and not done."""
+
+
+class TextCalls:
+    """Finds the calls in the text of one reply."""
+
+    def __init__(self, tools: Sequence[JSONObject]) -> None:
+        self._offers = Offers(tools)
+        self._held = ""
+        self.is_over = False
+        """Whether the model only repeats a call: it need not write any more."""
+        self._refused = 0
+        """Beginnings that were none."""
+        self._is_off = False
+        self._shown = ""
+        """The beginning of what was shown, longer than what may stand before a call."""
+        self._line = ""
+        """The last line of what was shown."""
+        self._fence = 0
+        """Backticks of the fence that the reply is in; only as many of them end it."""
+
+    def add(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return what is known now: text that is no call, and at the end calls."""
+        if self._is_off:
+            return chunks
+        made: list[Chunk] = []
+        for chunk in chunks:
+            if self.is_over:
+                break
+            match chunk:
+                case ContentDelta():
+                    self._add_text(chunk, made)
+                case ToolCall():  # the provider has read them itself
+                    made += [*self.flush(), chunk]
+                    self._is_off = True
+                case Finish():
+                    made += [*self._end(chunk), chunk]
+                case _:
+                    made.append(chunk)
+        return made
+
+    def flush(self) -> list[Chunk]:
+        """Return what is held back as text, where the reply is cut off."""
+        held, self._held = self._held, ""
+        return [ContentDelta(held)] if held else []
+
+    def _add_text(self, chunk: ContentDelta, made: list[Chunk]) -> None:
+        text = chunk.content
+        if self._is_off:
+            made.append(chunk)
+        elif not self._held and not _MAY_BEGIN.search(text):
+            self._show(text)
+            made.append(chunk)
+        elif shown := self._free(self._held + text):
+            made.append(ContentDelta(shown))
+        if self._held and any(end in text for end in "}>)") and self._repeats():
+            finish = Finish(reason="stop")
+            made += [*self._end(finish), finish]
+            self.is_over = True
+
+    def _repeats(self) -> bool:
+        last = (self._read(in_full=False) or [])[-MOST_REPEATS:]
+        return len(last) == MOST_REPEATS and all(call == last[0] for call in last)
+
+    def _read(self, *, in_full: bool, with_results: bool = False) -> list[WrittenCall] | None:
+        """Return the calls of what is held back, if it has nothing else."""
+        text = self._held.removeprefix(_LEFT_OF_MARK)
+        return read_calls(text, in_full=in_full, with_results=with_results)
+
+    def _free(self, text: str) -> str:
+        """Hold back what may be a call, and return what is before it."""
+        shown = 0
+        self._held = ""
+        while shown < len(text):
+            if len(self._shown.strip()) > MOST_BEFORE:
+                self._is_off = True
+                return text
+            end = min(shown + MOST_BEFORE + 1, len(text))
+            start = self._begin(text, shown, end)
+            self._show(text[shown:start])
+            shown = start
+            if start == end:
+                continue
+            held = text[start : start + MOST_HELD + 1]
+            if self._may_be_call(held):
+                if len(held) > MOST_HELD:
+                    self._is_off = True
+                    return text
+                self._held = held
+                return text[:start]
+            self._refused += 1
+            if self._refused > MOST_REFUSED:
+                self._is_off = True
+                return text
+            ticks = _TICKS.match(held)
+            end = start + (max(1, ticks.end()) if ticks else 1)
+            self._show(text[start:end])
+            shown = end
+        return text
+
+    def _begin(self, text: str, start: int, end: int) -> int:
+        """Return where a call may begin, from ``start``; the end for nowhere before it."""
+        line, seen = self._line, start
+        for match in _MAY_BEGIN.finditer(text, start, end):
+            at = match.start()
+            line, seen = _last_line(line + text[seen:at]), at
+            if match[0] == _LEFT_OF_MARK:
+                if not self._is_first or text[start:at].strip():
+                    continue
+            elif match[0] == "`" or match[0] == "{" or not begins_mark(text, at):
+                if line.strip() or (self._fence and match[0] != "`"):
+                    continue
+            elif self._fence or line.lstrip().startswith(">") or line.count("`") % 2:
+                continue
+            return at
+        return end
+
+    def _may_be_call(self, held: str) -> bool:
+        if self._fence:
+            return len(held) < self._fence and not held.strip("`")  # its end
+        call = held.removeprefix(_LEFT_OF_MARK)
+        if call[:1].isspace():  # a quotation
+            return False
+        return may_be_calls(call, self._offers, with_results=self._is_first)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether nothing was said before."""
+        return not self._shown.strip()
+
+    def _show(self, text: str) -> None:
+        """Take note of what readers get."""
+        if len(self._shown) <= MOST_BEFORE:
+            self._shown += text
+        lines = self._line + text
+        for match in _FENCE.finditer(lines):
+            if match.start(1) + 3 > len(self._line):
+                size = len(match[1])
+                if not self._fence:
+                    self._fence = size
+                elif size >= self._fence:
+                    self._fence = 0
+        self._line = _last_line(lines)
+
+    def _end(self, finish: Finish) -> list[Chunk]:
+        calls = self._calls(finish) if self._held else []
+        if not calls:
+            return self.flush()
+        self._held = ""
+        return [*calls]
+
+    def _calls(self, finish: Finish) -> list[ToolCall]:
+        """Return the calls of what is held back; none if anything in it is not surely a call."""
+        before = self._shown.strip()
+        if len(before) > MOST_BEFORE or _EXAMPLE.search(before):
+            return []
+        is_surely_meant = not before or MARK.search(self._held) is not None
+        calls: list[ToolCall] = []
+        seen: list[WrittenCall] = []
+        in_full = finish.reason != "length"
+        for written in self._read(in_full=in_full, with_results=not before) or ():
+            if written in seen:
+                continue
+            seen.append(written)
+            name = self._offers.name_of(written.name)
+            if name is None:
+                return []
+            arguments = as_kept(self._offers.arguments_of(name, written))
+            if arguments is None:
+                return []
+            if not is_surely_meant and not self._offers.fits(name, arguments):
+                return []
+            calls.append(ToolCall(id=new_call_id(), name=name, arguments=arguments, recovered=True))
+        return calls
+
+
+def _last_line(text: str) -> str:
+    """Return what is looked at of the last line, and whether code is open in the rest of it."""
+    line = text[text.rfind("\n") + 1 :]
+    return line[:_MOST_OF_LINE] + "`" * (line[_MOST_OF_LINE:].count("`") % 2)
+
+
+def as_kept(arguments: JSONObject) -> JSONObject | None:
+    """Return arguments as JSON that every reader of a session's file can read, if they can be.
+
+    Whole numbers beyond 64 bits become floats.
+    """
+    if is_too_deep(arguments, CALL_LEVELS):
+        return None
+    try:
+        kept: JSONObject = orjson.loads(json.dumps(arguments, allow_nan=False))
+    except ValueError:
+        return None
+    return kept

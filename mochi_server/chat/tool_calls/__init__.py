@@ -1,0 +1,1 @@
+"""The tool calls of one reply: planned, decided, run, recorded."""

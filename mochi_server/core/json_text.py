@@ -1,0 +1,50 @@
+"""Reads JSON that models and other programs have written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON into values that our own encoder can write again; None for other text.
+
+    Texts in it may have bare line breaks and other control characters, as models write them. Halves
+    of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
+    """
+    try:
+        plain = json.dumps(json.loads(text, strict=False), ensure_ascii=False)
+        return orjson.loads(plain.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+_MOST_REPAIRED = 10_000
+"""Characters of a text that is repaired; a longer one would hold the loop for too long."""
+_MOST_LEVELS = 50
+_ENDINGS = ("}", "]}", "}}")
+"""What may be missing at the end."""
+
+
+def repair_json(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """Parse what is nearly JSON: single quotes, a comma too many, the last braces missing.
+
+    None for other text. A text that was cut within a value is not completed: the value would be
+    another one.
+    """
+    text = text.strip()
+    if len(text) > _MOST_REPAIRED or text.count("{") + text.count("[") > _MOST_LEVELS:
+        return None
+    for ending in _ENDINGS:
+        if (value := read_json(text + ending)) is not None:
+            return value
+    if not text.endswith(("}", "]")):
+        return None
+    import json_repair  # noqa: PLC0415 - seldom needed
+
+    try:
+        return read_json(json.dumps(json_repair.loads(text, skip_json_loads=True)))
+    except (ValueError, TypeError, RecursionError):
+        return None

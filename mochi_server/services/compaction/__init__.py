@@ -1,0 +1,1 @@
+"""Replaces the oldest messages of a long history by a summary, in requests only."""

@@ -1,0 +1,203 @@
+"""Asks a model for the summary of old messages, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from ...core.aio import in_thread_if
+from ...errors import ContextOverflow, JSONObject, ProviderError
+from ...protocol.completions import ContentDelta
+from ...protocol.messages import now
+from ...protocol.options import ModelOptions
+from ...providers.base import ModelRequest, Provider
+from ...providers.registry import ProviderRegistry
+from ...providers.text_thinking import TextThinking
+from ...sessions import ChatSession
+from ...sessions.session import MANY_MESSAGES
+from ...sessions.types import HistorySummary
+from ..context_window import DynamicContextWindowService, learn_window
+from ..summaries.schedule import LastReadConversations
+from ..summaries.text import (
+    PART_TOKENS,
+    SHORT_PART_TOKENS,
+    UNKNOWN_WINDOW,
+    TokenBudget,
+    id_of,
+)
+from ..summaries.writer import Loading, ModelNotLoaded
+from .covered import CoveredHistory, digests, history_of
+from .text import (
+    INSTRUCTION,
+    NOTES_TOKENS,
+    PARTS_OF_WINDOW,
+    SMALLEST_PART,
+    HistoryRoom,
+    next_part,
+    question_about,
+    question_for_shorter,
+    shortest,
+    with_new,
+    without_inventions,
+    words_of_user,
+)
+
+EXACT = ModelOptions(temperature=0)
+"""It is to copy what was said."""
+MARGIN_TOKENS = 64
+"""For what stands around notes and part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionWriter:
+    """Asks models for summaries of old messages."""
+
+    providers: ProviderRegistry
+    windows: DynamicContextWindowService
+    last_read: LastReadConversations
+
+    async def extend(
+        self,
+        session: ChatSession,
+        covered: CoveredHistory | None,
+        model: str,
+        room: HistoryRoom,
+        *,
+        end_of: Callable[[Sequence[JsonValue]], int],
+        requested: bool = False,
+        loading: Loading = Loading.NEVER,
+        preemptible: bool = False,
+    ) -> CoveredHistory | None:
+        """Return a summary that covers more than one that holds; None if there is no need.
+
+        Args:
+            session: The history.
+            covered: The summary that holds for it.
+            model: Full name of the model that writes.
+            room: What requests have room for.
+            end_of: Tells how many messages are to be covered.
+            requested: Whether a person wants it.
+            loading: When the model may be loaded.
+            preemptible: Whether chats wait until the model has read a part to its end.
+
+        Raises:
+            ModelNotLoaded: it must not be loaded now.
+            MochiError: it gave no summary.
+        """
+        messages = [*history_of(session)]
+        start = 0 if covered is None else covered.count
+        is_long = len(messages) > MANY_MESSAGES
+        end = await in_thread_if(is_long, end_of, messages)
+        if end <= start:
+            return None
+        notes = "" if covered is None else covered.summary.text
+        provider, name = self.providers.resolve(model)
+        size, num_ctx = await self._window(session, model, provider, name)
+        if not loading.allows(await provider.load_state(name)):
+            raise ModelNotLoaded(model)
+        self.last_read.forget(self.windows.weights_key(model))
+        is_short = preemptible and await provider.reads_cancelled_prompts()
+        ratio = self.windows.ratio(model)
+        most = min(room.summary_tokens, size // 4)
+        budget = TokenBudget(
+            prompt=size - min(NOTES_TOKENS, most),
+            reply=min(NOTES_TOKENS, most),
+            ratio=ratio,
+            part=min(
+                SHORT_PART_TOKENS if is_short else PART_TOKENS,
+                max(size // PARTS_OF_WINDOW, SMALLEST_PART),
+            ),
+        )
+        writing = _WritingModel(provider, name, num_ctx)
+        while True:
+            around = budget.tokens(INSTRUCTION + notes) + MARGIN_TOKENS
+            left = max(min(budget.prompt - around, budget.part), SMALLEST_PART)
+            part = next_part(messages, start, end, int(left * ratio))
+            try:
+                new = await writing.answer(question_about(part.text, notes), budget.reply)
+            except ContextOverflow:
+                if budget.is_least:
+                    raise
+                budget = budget.halved()
+            else:
+                break
+        new = without_inventions(new, part.text) or words_of_user(messages[start : part.end])
+        notes = with_new(notes, new)
+        if budget.tokens(notes) > most:
+            shorter = await writing.answer(question_for_shorter(notes, most), most)
+            notes = shortest(notes, with_new("", shorter), int(most * ratio))
+        if not notes:
+            raise ProviderError("The model wrote no summary.", details={"model": model})
+        summary = HistorySummary(
+            text=notes,
+            covers=await in_thread_if(is_long, _digest, messages[: part.end]),
+            through_message_id=id_of(messages[part.end - 1]),
+            model=model,
+            tokens=budget.tokens(notes),
+            made_at=now(),
+            requested=requested or (covered is not None and covered.summary.requested),
+        )
+        return CoveredHistory(summary, part.end)
+
+    async def room(self, session: ChatSession, model: str, most: int | None) -> HistoryRoom:
+        """Return the room for a session in its model's largest window, tools not counted."""
+        provider, name = self.providers.resolve(model)
+        info = await provider.show_model(name)
+        await learn_window(self.windows, model, provider, name)
+        size = self.windows.largest(
+            model,
+            info,
+            session.metadata.context_window_config,
+            ours=provider.capabilities.context_size,
+        )
+        return HistoryRoom.of_window(size or UNKNOWN_WINDOW, most, self.windows.ratio(model))
+
+    async def _window(
+        self, session: ChatSession, model: str, provider: Provider, name: str
+    ) -> tuple[int, int | None]:
+        """Return the tokens of the model's window, and the size to send; it is not made larger."""
+        info = await provider.show_model(name)
+        await learn_window(self.windows, model, provider, name)
+        config = session.metadata.context_window_config
+        window = self.windows.decide(
+            model,
+            info,
+            config if model == session.metadata.model else None,
+            usage=0,
+            ours=provider.capabilities.context_size,
+        )
+        return window.num_ctx or window.size or UNKNOWN_WINDOW, window.num_ctx
+
+
+@dataclass(frozen=True, slots=True)
+class _WritingModel:
+    """The model that writes."""
+
+    provider: Provider
+    name: str
+    num_ctx: int | None
+
+    async def answer(self, messages: list[JSONObject], most: int) -> str:
+        """Return the text of an answer of at most so many tokens, without thinking."""
+        request = ModelRequest(
+            model=self.name,
+            messages=messages,
+            num_ctx=self.num_ctx,
+            max_tokens=most,
+            options=EXACT,
+        )
+        thinking = TextThinking()
+        texts: list[str] = []
+        async with aclosing(self.provider.stream(request)) as chunks:
+            async for chunk in chunks:
+                known = thinking.add([chunk])
+                texts += [each.content for each in known if isinstance(each, ContentDelta)]
+        texts += [each.content for each in thinking.flush() if isinstance(each, ContentDelta)]
+        return "".join(texts)
+
+
+def _digest(messages: list[JsonValue]) -> str:
+    return [*digests(messages)][-1][1]

@@ -1,0 +1,33 @@
+"""What failures of the SDK say, for people and models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pydantic_core import to_json
+
+from ...core.logs import one_line
+from .redaction import SecretValues
+
+if TYPE_CHECKING:
+    from mcp.shared.exceptions import MCPError
+    from pydantic import ValidationError
+
+MAX_SHOWN: Final = 2_000
+"""Characters of an error of a server that are shown."""
+SHOWN_PROBLEMS: Final = 3
+
+
+def error_text(error: MCPError, secrets: SecretValues) -> str:
+    """Return the message of a server's error, and its data, which may say what is to be mended."""
+    said = error.message
+    if error.data not in (None, "", {}, []):
+        data = error.data
+        said += f" {data if isinstance(data, str) else to_json(data).decode()}"
+    return one_line(secrets.redacted(said, MAX_SHOWN), MAX_SHOWN)
+
+
+def first_problems(error: ValidationError) -> str:
+    """Return where an answer is not as the protocol says, in one line."""
+    problems = error.errors(include_url=False, include_input=False)[:SHOWN_PROBLEMS]
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems)

@@ -1,0 +1,241 @@
+"""Runs of processes that have died: each is ended once, and the next message waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from mochi_server.chat.confirmations.asking import announcement_of
+from mochi_server.chat.confirmations.state import StateConfirmationStore
+from mochi_server.chat.journal.base import RunWriter
+from mochi_server.chat.journal.journal import RunJournal
+from mochi_server.chat.recovery import RunRecovery
+from mochi_server.chat.runs.registry import RunRegistry
+from mochi_server.core.clock import timestamp
+from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ReplyRetry
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.turn_request import TurnRequest
+from mochi_server.sessions import ChatSession, SessionManager
+from mochi_server.sessions.storage.memory import MemoryStorage
+from tests.support.confirmations import START, make_confirmation
+from tests.support.runs import deltas, events_of, finish, head, journal_in, lines_of, notes_of
+
+
+@dataclass
+class Survivor:
+    """A process beside one that has died in the middle of a run."""
+
+    journal: RunJournal
+    sessions: SessionManager
+    agents: SessionManager
+    session_id: str
+    agent_id: str
+
+    @property
+    def recovery(self) -> RunRecovery:
+        return RunRecovery(self.journal, self.sessions, self.agents, StateConfirmationStore())
+
+    async def stored(self, manager: SessionManager, session_id: str) -> list[tuple[str, object]]:
+        messages = (await manager.get(session_id)).stored_messages()
+        return [(message["content"], message.get("interrupted")) for message in messages]
+
+
+def begin_run(session: ChatSession) -> None:
+    session.metadata.begin_run("run_1")
+
+
+@pytest_asyncio.fixture
+async def survivor(tmp_path):
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model", prepare=begin_run)).session_id
+    agent_id = (await agents.create("model", prepare=begin_run)).session_id
+    died = journal_in(tmp_path)
+    writer = died.begin(head(session_id=session_id))
+    writer.note("agent", call="call_1", session_id=agent_id, begin=0)
+    writer.add(1, deltas(1, 2))
+    await died.aclose()
+    journal = journal_in(tmp_path)
+    yield Survivor(journal, sessions, agents, session_id, agent_id)
+    await journal.aclose()
+
+
+async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor):
+    """Whoever uses the agent's session changes nothing in it before the run has ended."""
+    async with survivor.agents.claim(survivor.agent_id):
+        assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+    assert notes_of(await lines_of(survivor.journal))[-1] == "end"
+    assert not await survivor.recovery.recover("run_1")
+
+
+async def test_two_who_list_runs_at_once_both_see_that_one_has_died(survivor):
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    lists = await asyncio.gather(*(runs.all_runs() for _ in range(5)))
+    assert [[run.state for run in each] for each in lists] == [["interrupted"]] * 5
+
+
+async def test_what_was_void_is_not_stored(survivor, tmp_path):
+    """The process has died while the model repaired its reply."""
+    writer = await survivor.journal.take("run_1")
+    writer.add(3, [ReplyRetry(problem="it is not JSON"), ContentDelta("{")])
+    await survivor.journal.close(writer)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("{", True)]
+
+
+async def test_a_session_that_does_not_know_the_run_gets_nothing_of_it(survivor):
+    """It was restored from a backup, or is another one with the same id."""
+    await survivor.sessions.delete(survivor.session_id)
+    await survivor.sessions.create("model", session_id=survivor.session_id)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == []
+
+
+async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path):
+    """A reader that has nothing of it yet gets it whole."""
+    sessions = SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model")).session_id
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    died.begin(head(number=2, session_id=session_id))
+    await died.aclose()
+    agents = SessionManager(MemoryStorage())
+    recovery = RunRecovery(journal, sessions, agents, StateConfirmationStore())
+    assert await recovery.recover("run_1")
+    events = events_of(await lines_of(journal))
+    assert [event.type for _, event in events] == ["run_start", "error", "done"]
+    assert events[0][0] == head(number=2).first_event
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_what_was_asked_is_announced_once(tmp_path, announced):
+    """The process has died between storing a confirmation and telling of it, or just after."""
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model")).session_id
+    store = StateConfirmationStore()
+    asked = make_confirmation(session_id, expires_at=timestamp(START + timedelta(minutes=5)))
+    await store.put(asked)
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    writer = died.begin(head(session_id=session_id))
+    if announced:
+        writer.add(1, [head(session_id=session_id).start(), announcement_of(asked)])
+    await died.aclose()
+
+    recovery = RunRecovery(journal, sessions, agents, store)
+    assert not await recovery.recover("run_1")
+    assert not await recovery.recover("run_1")
+    start, announcement = [event for _, event in events_of(await lines_of(journal))]
+    assert start.type == "run_start"
+    assert isinstance(announcement, ConfirmationRequired)
+    assert announcement.confirmation_id == asked.confirmation_id
+    assert announcement.timeout_seconds == 300
+    assert notes_of(await lines_of(journal)) == ["waiting"]
+    await journal.aclose()
+
+
+async def test_the_next_message_waits_while_somebody_ends_the_run(survivor, tmp_path):
+    other = journal_in(tmp_path)
+    taken = await other.take("run_1")
+    assert isinstance(taken, RunWriter)
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    settling = asyncio.ensure_future(runs.settle(survivor.session_id, "run_1"))
+    with anyio.fail_after(30):
+        await asyncio.wait({settling}, timeout=0.3)
+        assert not settling.done()
+        await finish(other, taken, "interrupted")
+        await settling
+    await other.aclose()
+
+
+async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor):
+    """Whoever opens the next turn has the session, and ends the run itself if nobody else does."""
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    async with survivor.sessions.claim(survivor.session_id):
+        await asyncio.gather(
+            runs.settle(survivor.session_id, "run_1"), survivor.recovery.recover("run_1")
+        )
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+
+
+async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(survivor):
+    """The journal could not be written when the process stored it."""
+    stored = AssistantMessage(content="1 2 3 ", model="model")
+    await survivor.sessions.update(survivor.session_id, lambda session: session.append(stored))
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 3 ", None)]
+
+
+async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor):
+    def begin(session: ChatSession) -> None:
+        session.metadata.begin_run("run_2")
+        session.append(UserMessage(content="Next"))
+
+    await survivor.sessions.update(survivor.session_id, begin)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("Next", None)]
+    assert notes_of(await lines_of(survivor.journal))[-1] == "end"
+
+
+@dataclass
+class Replacing:
+    """A process that has died while it answered a question again."""
+
+    keep: bool
+    said: bool = False
+    """Whether readers had heard a part."""
+    noted: bool = False
+    """Whether a message was about to be stored."""
+    stored: bool = False
+    """Whether it was."""
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    "stage",
+    [{}, {"said": True}, {"said": True, "noted": True}, {"noted": True, "stored": True},
+     {"stored": True}],
+)  # fmt: skip
+async def test_an_answer_that_was_being_replaced_is_shown_or_a_variant(tmp_path, keep, stage):
+    dead = Replacing(keep=keep, **stage)
+    old = AssistantMessage(content="Old.", model="model")
+    new = AssistantMessage(content="1 2 ", model="model")
+
+    def prepare(session: ChatSession) -> None:
+        session.append(UserMessage(content="Why?"), old)
+        session.metadata.begin_run("run_1")
+
+    def store(session: ChatSession) -> None:
+        session.set_aside_answer(keep=keep)
+        session.append(new)
+
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model", prepare=prepare)).session_id
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    begun = replace(
+        head(session_id=session_id),
+        replaces=old.message_id,
+        request=TurnRequest(keep=keep),
+    )
+    writer = died.begin(begun)
+    if dead.said:
+        writer.add(1, deltas(1, 2))
+    if dead.noted:
+        writer.note("storing", session_id=session_id, messages=[new.message_id], until=2)
+    if dead.stored:
+        await sessions.update(session_id, store)
+    await died.aclose()
+
+    recovery = RunRecovery(journal, sessions, agents, StateConfirmationStore())
+    assert await recovery.recover("run_1")
+    session = await sessions.get(session_id)
+    said = [message["content"] for message in session.stored_messages()]
+    variants = [[each.content for each in answers] for _, answers in session.variants()]
+    has_new = dead.said or dead.stored
+    assert said == ["Why?", "1 2 " if has_new else "Old."]
+    assert variants == ([["Old.", "1 2 "]] if has_new else [])
+    await journal.aclose()

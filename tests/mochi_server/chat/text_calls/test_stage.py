@@ -1,0 +1,104 @@
+"""Calls that arrive as text, by the table in ``tests/data/text_calls``: a reply in each file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mochi_server.chat.text_calls import TextCalls
+from mochi_server.chat.text_calls.marks import MARKS
+from mochi_server.chat.text_calls.stage import MOST_HELD
+from mochi_server.protocol.completions import Chunk, ContentDelta, Finish
+from mochi_server.protocol.messages import ToolCall
+from tests.support.text_calls import SHAPES, TOOLS, shape
+
+
+def replied(pieces: Iterable[str], reason: str = "stop") -> tuple[str, list[tuple[str, Any]]]:
+    """What a reply in these pieces becomes: the text that is shown, and the calls."""
+    stage = TextCalls(TOOLS)
+    chunks: list[Chunk] = []
+    for piece in pieces:
+        chunks += stage.add([ContentDelta(piece)])
+    chunks += stage.add([Finish(reason=reason)])
+    assert isinstance(chunks[-1], Finish)
+    text = "".join(chunk.content for chunk in chunks if isinstance(chunk, ContentDelta))
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    assert all(call.recovered for call in calls)
+    return text, [(call.name, call.arguments) for call in calls]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_reply_is_its_calls_or_exactly_its_text(name: str, size: int) -> None:
+    text, shown, calls = shape(name)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert replied(pieces) == (shown if calls else text, calls)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_reply_that_was_cut_off_is_not_completed(name: str) -> None:
+    text, _, _ = shape(name)
+    for end in range(1, len(text)):
+        shown, calls = replied([text[:end]], reason="length")
+        assert shown == text[:end] or calls
+
+
+WORDS = [*MARKS, "<function=", "</function>", "<parameter=a>", "```", "```json\n", "```py\n", "`"]
+WORDS += ["{", "}", "[", "]", '"name"', '"arguments"', ": ", '"x"', ", ", "\n", " ", "é", "x", "("]
+WORDS += ['{"name": "other", "arguments": {}}', "{'name':", "> ", "\n{", "example"]
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=5), max_size=40), st.randoms())
+def test_text_without_the_name_of_a_tool_is_shown_as_it_came(
+    pieces: list[str], random: Random
+) -> None:
+    text = "".join(pieces)
+    cuts = sorted(random.randrange(len(text) + 1) for _ in range(random.randrange(10)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert replied(parts) == (text, [])
+
+
+BEGINS = ["<tool_call>", "```json\n", '{"name": "', "[convert_units(", "\n{"]
+RESTS = ["x", "{", '{"name": "convert_units", ', "\n", " ", "<", "[\n", "{\n", "```\n"]
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+@pytest.mark.parametrize("rest", RESTS)
+def test_no_more_is_held_back_than_a_call_may_have(begin: str, rest: str) -> None:
+    stage = TextCalls(TOOLS)
+    sent = shown = 0
+    for piece in [begin, *[rest * 100] * 200]:
+        sent += len(piece)
+        chunks = stage.add([ContentDelta(piece)])
+        shown += sum(len(each.content) for each in chunks if isinstance(each, ContentDelta))
+        assert sent - shown <= MOST_HELD
+
+
+def test_a_model_that_repeats_a_call_is_stopped_and_calls_once() -> None:
+    stage = TextCalls(TOOLS)
+    chunks: list[Chunk] = []
+    for piece in '{"name": "get_weather", "arguments": {"city": "Oslo"}}\n' * 20:
+        chunks += stage.add([ContentDelta(piece)])
+        if stage.is_over:
+            break
+    call, finish = chunks
+    assert isinstance(call, ToolCall)
+    assert isinstance(finish, Finish)
+    assert call.arguments == {"city": "Oslo"}
+
+
+@pytest.mark.parametrize("text", ["x{", "`", "<", "[", '{"a":1},', "\n{"])
+def test_a_long_line_that_comes_at_once_is_read_once(text: str) -> None:
+    long = text * (1_000_000 // len(text))
+    assert replied([long]) == (long, [])
+
+
+def test_a_parameter_of_xml_that_is_nested_too_deep_is_a_text() -> None:
+    deep = "[" * 1900
+    text = f"<function=get_weather><parameter=city>x</parameter><parameter=days>{deep}"
+    assert replied([text]) == ("", [("get_weather", {"city": "x", "days": deep})])

@@ -1,0 +1,184 @@
+"""What is chosen at the message box, what an answer offers, and what the system tells of it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import (
+    LIMIT,
+    answered,
+    browser_with_server,
+    choose_model,
+    expect_accessible,
+    press,
+    scripted,
+    send,
+)
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("box")
+    shutil.copytree(ROOT / "examples/data", folder, dirs_exist_ok=True)
+    async with browser_with_server(folder) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared):
+    async with shared.page() as page:
+        yield page
+
+
+async def tool_settings(shared, page):
+    _, session = await shared.server.get(f"/sessions/{page.url.rpartition('/')[2]}")
+    return session["tool_settings"]
+
+
+def button(page):
+    return page.get_by_role("button", name="Tools of this chat")
+
+
+async def test_tools_are_chosen_at_the_box_of_a_new_chat_and_changed_later(shared, page):
+    await button(page).click()
+    menu = page.get_by_role("group", name="Tools of this chat")
+    await expect(menu.get_by_role("searchbox")).to_be_focused()
+    await expect(menu.get_by_text("Roll dice; the numbers and their sum.")).to_be_visible()
+    await expect(menu.get_by_role("checkbox", name="append_to_file Destructive")).to_be_visible()
+    await menu.get_by_role("searchbox").fill("dice")
+    await menu.get_by_role("checkbox", name="roll_dice").check()
+    await expect(menu.get_by_role("checkbox", name="append_to_file")).to_have_count(0)
+    await page.keyboard.press("Escape")
+    await expect(button(page)).to_be_focused()
+    await expect(button(page)).to_have_accessible_name("Tools of this chat: 1")
+    await send(page, scripted("Yes."))
+    await answered(page)
+    assert (await tool_settings(shared, page))["tools"] == ["roll_dice"]
+    await button(page).click()
+    group = menu.get_by_role("checkbox", name="chance (1 of 3)")
+    assert await group.evaluate("box => box.indeterminate")
+    await group.check()
+    await expect(menu.get_by_role("checkbox", name="shuffle")).to_be_checked()
+    await menu.get_by_role("checkbox", name="roll_dice").uncheck()
+    await page.get_by_role("button", name="Settings of this chat").click()
+    panel = page.get_by_role("complementary", name="Settings of this chat")
+    await expect(panel.get_by_role("checkbox", name="shuffle")).to_be_checked()
+    await panel.get_by_role("combobox", name="Asks you").select_option("never")
+    await page.reload()
+    await expect(button(page)).to_have_accessible_name("Tools of this chat: 2")
+    settings = await tool_settings(shared, page)
+    assert sorted(settings["tools"]) == ["choose", "shuffle"]
+    assert settings["execution_policy"] == "never_confirm"
+
+
+async def test_the_tools_of_a_group_in_the_settings_are_chosen_one_by_one(shared):
+    of_group = {"tools": [], "tool_group": "chance", "execution_policy": "never_confirm"}
+    session = await shared.server.new_session("lorem", tool_settings=of_group)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await button(page).click()
+        await page.get_by_role("checkbox", name="roll_dice").uncheck()
+        await expect(button(page)).to_have_accessible_name("Tools of this chat: 2")
+        await page.get_by_role("checkbox", name="calculate").check()
+        await page.reload()
+        await expect(button(page)).to_have_accessible_name("Tools of this chat: 3")
+        settings = await tool_settings(shared, page)
+        assert settings["tool_group"] is None
+        assert sorted(settings["tools"]) == ["calculate", "choose", "shuffle"]
+
+
+async def test_a_model_that_cannot_call_tools_says_so_until_the_prompt_describes_them(page):
+    await choose_model(page, "lorem-plain")
+    await button(page).click()
+    menu = page.get_by_role("group", name="Tools of this chat")
+    await expect(menu).to_contain_text("lorem-plain cannot call tools.")
+    await expect(menu.get_by_role("checkbox", name="roll_dice")).to_be_disabled()
+    await menu.get_by_role("checkbox", name="Describe the tools").check()
+    await menu.get_by_role("checkbox", name="roll_dice").check()
+    await page.get_by_role("textbox", name="Write a message").click()
+    await expect(menu).to_have_count(0)
+    await expect(button(page)).to_have_accessible_name("Tools of this chat: 1")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_choice_of_tools_is_accessible_and_fits_a_telephone(shared, theme):
+    async with shared.page(color_scheme=theme) as page:
+        await choose_model(page, "lorem-plain")
+        await button(page).click()
+        for width in (1280, 390):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await expect_accessible(page)
+
+
+# A browser without a screen has no voice: this one reads until it is stopped.
+VOICE = """
+window.lines = [];
+window.SpeechSynthesisUtterance = class extends EventTarget {
+  constructor(text) { super(); this.text = text; }
+};
+const voice = {
+  cancel: () => { window.lines.length = 0; },
+  speak: ({ text }) => window.lines.push(text),
+};
+Object.defineProperty(window, "speechSynthesis", { value: voice });
+"""
+
+
+async def test_an_answer_is_read_aloud_as_it_is_seen_until_it_is_stopped(shared):
+    async with shared.context() as context:
+        await context.add_init_script(VOICE)
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await send(page, scripted("# First\n\nA **second** line."))
+        await answered(page)
+        await page.get_by_role("button", name="Read aloud").click()
+        assert await page.evaluate("window.lines") == ["First", "A second line."]
+        await page.get_by_role("button", name="Stop reading").click()
+        await expect(page.get_by_role("button", name="Read aloud")).to_be_visible()
+        assert await page.evaluate("window.lines") == []
+
+
+# What the browser would ask, and show outside of the page.
+SYSTEM = """
+window.told = [];
+window.Notification = class extends EventTarget {
+  static permission = "default";
+  static requestPermission = async () => (Notification.permission = window.allowed);
+  constructor(text) { super(); window.told.push(text); }
+};
+Object.defineProperty(document, "hidden", { get: () => window.isAway });
+"""
+
+
+async def test_who_wants_it_is_told_of_calls_and_answers_while_away(shared):
+    asking = {"tools": ["roll_dice"], "execution_policy": "always_confirm"}
+    session = await shared.server.new_session("lorem", tool_settings=asking)
+    call = [{"tool_call": [{"name": "roll_dice", "args": {}}]}]
+    async with shared.context() as context:
+        await context.add_init_script(SYSTEM)
+        page = await context.new_page()
+        await page.goto(f"{shared.server.url}/#/inbox")
+        wanted = page.get_by_role("button", name="Notifications")
+        await page.evaluate("window.allowed = 'denied'")
+        await wanted.click()
+        await expect(page.get_by_text("does not allow notifications")).to_be_visible()
+        await expect(wanted).to_have_attribute("aria-pressed", "false")
+        await page.evaluate("window.allowed = 'granted'")
+        await wanted.click()
+        await expect(wanted).to_have_attribute("aria-pressed", "true")
+        await page.evaluate("id => { location.hash = `#/chat/${id}` }", session)
+        await page.evaluate("window.isAway = true")
+        await send(page, scripted(call, "Rolled."))
+        await press(page.get_by_role("region", name="Call of roll_dice"), "Approve")
+        await answered(page)
+        await page.wait_for_function("window.told.length === 3")
+        told = await page.evaluate("window.told")
+        assert told == ["Notifications are on", "Waits for you", "The answer is done"]

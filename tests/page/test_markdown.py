@@ -1,0 +1,139 @@
+"""What is seen of the Markdown of models: in a real browser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+RULES = json.loads((ROOT / "tests/data/markdown.json").read_text())
+SEEN = """async texts => {
+  const main = document.querySelector("script[type=module]").src;
+  const { MarkdownText } = await import(new URL("markdown/render.js", main));
+  const kept = ["href", "start", "checked", "align", "dir", "data-language"];
+  const clean = (element) => {
+    for (const inner of element.querySelectorAll("*")) {
+      if (inner.dataset.formula !== undefined) {
+        const kind = inner.dataset.display ? "display" : "formula";
+        inner.replaceWith(`{${kind}: ${inner.dataset.formula}}`);
+        continue;
+      }
+      for (const { name, value } of [...inner.attributes]) {
+        const isUsual = ["auto", "ltr"].includes(value);
+        if (isUsual || !kept.includes(name)) inner.removeAttribute(name);
+      }
+    }
+    return element.innerHTML.replaceAll("&gt;", ">").trim();
+  };
+  const shown = (text) => {
+    const markdown = new MarkdownText();
+    let blocks, rest;
+    do ({ blocks, rest } = markdown.blocks(text, { isComplete: true })); while (rest);
+    return blocks.map((block) => {
+      const element = document.createElement("div");
+      element.innerHTML = block;
+      return clean(element);
+    }).join("\\n");
+  };
+  return texts.map(shown);
+}"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+        yield shared
+
+
+async def test_what_is_seen_is_as_the_table_of_rules_says(shared):
+    cases = [case for rule in RULES.values() for case in rule]
+    assert len(cases) >= 120
+    async with shared.page() as page:
+        seen = await page.evaluate(SEEN, [text for text, _ in cases])
+    wrong = [
+        (text, found, wanted)
+        for (text, wanted), found in zip(cases, seen, strict=True)
+        if found != wanted
+    ]
+    assert wrong == []
+
+
+HEAVY = {
+    "quotations": ">" * 6000,
+    "lists": "\n".join(" " * 2 * depth + "- a" for depth in range(400)),
+    "dollars": "$$" * 10_000,
+    "marks": "*_" * 10_000,
+    "brackets": "[" * 20_000,
+    "numbers": "1. " * 7000,
+    "braces": f"${'{' * 4000}$",
+}
+
+
+async def imported(shared, *answers):
+    """A session with a question and these answers."""
+    messages = [
+        message
+        for answer in answers
+        for message in ({"role": "user", "content": "?"}, {"role": "assistant", "content": answer})
+    ]
+    session = {"metadata": {"model": "lorem"}, "messages": messages}
+    status, answer = await shared.server.post("/sessions/import", session)
+    assert status == 200
+    return answer["imported"][0]["session_id"]
+
+
+async def test_no_text_makes_the_others_unreadable(shared):
+    session = await imported(shared, *HEAVY.values(), "The **last** one.")
+    async with shared.page(f"/#/chat/{session}") as page:
+        answers = page.locator(".answer .markdown")
+        await expect(answers.last.locator("strong")).to_have_text("last")
+        for answer, (name, text) in zip(await answers.all(), HEAVY.items(), strict=False):
+            is_plain = name not in {"marks", "braces"}  # which have few steps, and stay as they are
+            await expect(answer).to_contain_text(text.strip("$")[:100] if is_plain else text[10:20])
+        await send(page, scripted("It **goes** on."))
+        await answered(page, len(HEAVY) + 2)
+        await expect(answers.last.locator("strong")).to_have_text("goes")
+
+
+async def test_a_long_text_is_drawn_to_its_end(shared):
+    parts = [f"## Part {number}\n\nSome **words** and `code`.\n\n- a\n- b" for number in range(900)]
+    text = "\n\n".join([*parts, "See [the end][1].", "[1]: https://a.example/"])
+    session = await imported(shared, text)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.locator(".answer a")).to_have_text("the end")
+        await expect(page.locator(".answer h3")).to_have_count(900)
+        await expect(page.locator(".answer strong")).to_have_count(900)
+        await expect(page.locator(".answer .plain")).to_have_count(0)
+
+
+BROKEN = """
+const { blocks } = MarkdownText.prototype;
+MarkdownText.prototype.blocks = function (text, options) {
+  if (text.includes("cannot be drawn")) throw new Error("broken");
+  return blocks.call(this, text, options);
+};
+"""
+
+
+async def test_a_message_that_cannot_be_drawn_is_shown_as_it_was_written(shared):
+    session = await imported(shared, "This *cannot be drawn*.", "This **can**.")
+
+    async def serve(route):
+        response = await route.fetch()
+        await route.fulfill(response=response, body=await response.text() + BROKEN)
+
+    async with shared.context() as context:
+        await context.route("**/markdown/render.js", serve)
+        page = await context.new_page()
+        await page.goto(f"{shared.server.url}/#/chat/{session}")
+        await expect(page.locator(".answer").first).to_contain_text("This *cannot be drawn*.")
+        await expect(page.locator(".answer strong")).to_have_text("can")

@@ -1,0 +1,166 @@
+"""Sessions with more tools than the window has room for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.protocol.events import Event
+from mochi_server.sessions.types import ContextWindowConfig, ToolSettings
+from tests.stories.test_text_calls import of_type
+from tests.support.fake_ollama import FakeOllama
+from tests.support.tools import write_tools
+from tests.support.turns import Bench, bench, text_of
+
+SUBJECTS = ("github", "jira", "mail", "calendar", "files", "music", "maps", "bank", "shop", "news")
+VERBS = ("create", "list", "delete", "search", "update")
+THINGS = ("issue", "folder", "song", "invoice")
+NAMES = [f"{a}__{verb}_{thing}" for a in SUBJECTS for verb in VERBS for thing in THINGS]
+"""200 tools of ten servers."""
+
+ABOUT = "It takes the name that a person knows, and tells what it did in one line. " * 3
+TOOL = '''
+def {name}(name: str, limit: int = 10) -> str:
+    """{title}.
+
+    {about}
+    """
+    return f"{name} {{name}}"
+'''
+
+
+def title(name: str) -> str:
+    return name.replace("__", ": ").replace("_", " ")
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    tools = "".join(TOOL.format(name=each, title=title(each), about=ABOUT) for each in NAMES)
+    destructive = [name for name in NAMES if "__delete_" in name]
+    code = f"{tools}\n__all__ = {NAMES!r}\n__destructive__ = {destructive!r}\n"
+    write_tools(tmp_path / "tools", init=code)
+    async with bench(tmp_path, ollama) as found:
+        yield found
+
+
+async def session_of(engine: Bench, *tools: str, policy: str = "never_confirm", **more: Any) -> str:
+    settings = ToolSettings(tools=list(tools or NAMES), execution_policy=policy, **more)
+    return await engine.session(tool_settings=settings)
+
+
+def offered(chat: dict[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in chat.get("tools", ())]
+
+
+def cost(events: list[Event]) -> int:
+    [complete] = of_type(events, "message_complete")
+    tokens: int = complete["context_window"]["tool_tokens"]
+    return tokens
+
+
+def finds(ollama: FakeOllama, query: str) -> None:
+    ollama.reply(tool_calls=[{"name": "find_tools", "arguments": {"query": query}}])
+
+
+async def test_what_is_found_is_offered_from_the_next_request_on(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    finds(ollama, "create a GitHub issue")
+    create = {"name": "github__create_issue", "arguments": {"name": "Bug"}}
+    ollama.reply(tool_calls=[create])
+    ollama.reply(["Done."])
+    events = await engine.turn(session)
+    first, second, third = map(offered, ollama.chats)
+    assert first == ["find_tools"]
+    assert "github, jira" in ollama.chats[0]["tools"][0]["function"]["description"]
+    assert "github__create_issue" in second
+    assert len(second) <= 9
+    assert third == second
+    results = [each["result"] for each in of_type(events, "tool_result")]
+    assert results[0].splitlines()[1].startswith("- github__create_issue: github: create issue.")
+    assert results[1] == "github__create_issue Bug"
+    assert text_of(events) == "Done."
+    assert cost(events) < 36_864 // 4
+    ollama.reply(["Hello."])
+    await engine.turn(session)
+    assert set(offered(ollama.chats[3])) == set(second)
+
+
+async def test_nobody_is_asked_about_the_search_and_the_policy_holds_for_what_is_found(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine, policy="always_confirm")
+    finds(ollama, "delete song of music")
+    ollama.reply(tool_calls=[{"name": "music__delete_song", "arguments": {"name": "Hey"}}])
+    ollama.reply(["No."])
+    events = await engine.turn(session, wait=False)
+    assert [each["success"] for each in of_type(events, "tool_result")] == [True, False]
+    assert "confirmation" in of_type(events, "tool_result")[1]["error_message"]
+
+
+async def test_where_all_fit_all_are_sent(engine: Bench, ollama: FakeOllama) -> None:
+    session = await session_of(engine, *NAMES[:20])
+    status = await engine.runtime.status.of(session)
+    ollama.reply(["Hello."])
+    events = await engine.turn(session)
+    assert offered(ollama.chats[0]) == NAMES[:20]
+    assert 1_000 < cost(events) < 36_864 // 4
+    assert (status["tool_tokens"], status["tools_are_searched"]) == (cost(events), False)
+
+
+async def test_the_window_that_a_person_has_set_counts(engine: Bench, ollama: FakeOllama) -> None:
+    session = await session_of(engine, *NAMES[:20])
+
+    def narrow(found: Any) -> None:
+        found.metadata.context_window_config = ContextWindowConfig(
+            current_window=4096, manual_override=True
+        )
+
+    await engine.sessions.update(session, narrow)
+    status = await engine.runtime.status.of(session)
+    assert status["tools_are_searched"] is True
+    await engine.turn(session)
+    assert offered(ollama.chats[0]) == ["find_tools"]
+
+
+async def test_functions_of_a_client_are_found_as_well(engine: Bench, ollama: FakeOllama) -> None:
+    functions: list[Any] = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": f"{title(name)}. {ABOUT}",
+                "parameters": {"type": "object", "properties": {"name": {"type": "string"}}},
+            },
+        }
+        for name in NAMES
+    ]
+    finds(ollama, "song list music")
+    ollama.reply(tool_calls=[{"name": "music__list_song", "arguments": {}}])
+    events = await engine.turn(await engine.session(), client_tools=functions)
+    [complete] = of_type(events, "message_complete")
+    assert [call["name"] for call in complete["client_calls"]] == ["music__list_song"]
+
+
+async def test_words_that_no_tool_has_find_nothing(engine: Bench, ollama: FakeOllama) -> None:
+    session = await session_of(engine)
+    for query in ("xylophone", '"', 'NEAR(" OR'):
+        finds(ollama, query)
+    ollama.reply(["I cannot."])
+    events = await engine.turn(session)
+    told = [each["result"] or each["error_message"] for each in of_type(events, "tool_result")]
+    assert told[0] == told[2] == "No tool has any of these words. Try others."
+    assert "some words" in told[1]
+
+
+async def test_they_are_described_where_a_model_has_none(engine: Bench, ollama: FakeOllama) -> None:
+    session = await session_of(engine, tool_mode="prompted")
+    ollama.reply(["Hello."])
+    events = await engine.turn(session)
+    assert "- find_tools: Find tools" in ollama.chats[0]["messages"][0]["content"]
+    assert "github__create_issue" not in ollama.chats[0]["messages"][0]["content"]
+    assert cost(events) < 300
