@@ -1,6 +1,6 @@
 // The settings of a chat as they are shown, while what was changed is being saved.
 
-import { useEffect, useRef, useState } from "../library.js";
+import { useRef, useState } from "../library.js";
 
 const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents }) => ({
   options: options ?? {},
@@ -10,19 +10,18 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
 
 /**
  * Return `{values, policy, set, setTools}`. `settings` is a session, or what a new one will have; `save(changes)`
- * keeps some of them; `usualPolicy` holds where they name none.
+ * keeps some of them, and ends when `settings` have them; `usualPolicy` holds where they name none.
  */
 export function useChatSettings(settings, usualPolicy, save) {
-  const [values, setValues] = useState(() => valuesOf(settings));
+  const [unsaved, setUnsaved] = useState({});
   const saving = useRef(0);
-  useEffect(() => {
-    if (saving.current === 0) setValues(valuesOf(settings));
-  }, [settings]);
+  const values = { ...valuesOf(settings), ...unsaved };
   const set = async (changes) => {
-    setValues((before) => ({ ...before, ...changes }));
+    setUnsaved((before) => ({ ...before, ...changes }));
     saving.current += 1;
     await save(changes);
     saving.current -= 1;
+    if (saving.current === 0) setUnsaved({});
   };
   const ofTools = values.tool_settings;
   const policy = ofTools.execution_policy ?? usualPolicy ?? "always_confirm";

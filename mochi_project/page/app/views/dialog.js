@@ -43,7 +43,7 @@ export function askText(title, { value = "", label, multiline = false }) {
         <span>${label}</span>
         ${multiline
           ? html`<textarea name="text" rows="8" dir="auto">${value}</textarea>`
-          : html`<input name="text" dir="auto" value=${value} autocomplete="off" />`}
+          : html`<input name="text" dir="auto" defaultValue=${value} autocomplete="off" />`}
       </label>
       <div class="row end">
         <button type="button" onClick=${() => close()}>${t.cancel}</button>

@@ -21,12 +21,12 @@ function Field({ name, schema, required }) {
   }
   if (schema.type === "boolean") {
     return html`<label class="check"><input type="checkbox" name=${name}
-      checked=${schema.default === true} />${label}${hint}</label>`;
+      defaultChecked=${schema.default === true} />${label}${hint}</label>`;
   }
   const isNumber = schema.type === "number" || schema.type === "integer";
   return html`<label class="field"><span>${label}</span>
     <input name=${name} required=${required} type=${isNumber ? "number" : "text"} dir="auto"
-      step=${schema.type === "number" ? "any" : null} value=${schema.default ?? ""} />${hint}</label>`;
+      step=${schema.type === "number" ? "any" : null} defaultValue=${schema.default ?? ""} />${hint}</label>`;
 }
 
 function answerOf(form, properties) {

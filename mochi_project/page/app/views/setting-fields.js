@@ -27,22 +27,46 @@ function changed(values, name, value) {
   return value === "" ? others : { ...others, [name]: value };
 }
 
+/**
+ * Properties of a field whose text is saved when the field is left; what is being written stays when the page is
+ * drawn anew. `save` may return a promise.
+ */
+export function useWritten(value, save) {
+  const [written, setWritten] = useState(null);
+  return {
+    value: written ?? value,
+    onInput: ({ target }) => setWritten(target.value === `${value}` ? null : target.value),
+    onChange: async ({ target }) => {
+      const { value: text } = target;
+      if (!target.reportValidity()) return;
+      await save(text);
+      setWritten((now) => (now === text ? null : now));
+    },
+  };
+}
+
+function NumberField({ name, limits, value, save }) {
+  return html`<label class="field"><span>${t.option[name]}</span>
+    <input type="number" placeholder=${t.usual} ...${limits} step=${Number.isInteger(limits.step) ? 1 : "any"}
+      ...${useWritten(value ?? "", (text) => save(text === "" ? "" : Number(text)))} /></label>`;
+}
+
+function StopField({ value, save }) {
+  const written = useWritten([value ?? []].flat().join("\n"), (text) => {
+    const lines = text.split("\n").filter(Boolean);
+    return save(lines.length === 0 ? "" : lines);
+  });
+  return html`<label class="field whole"><span>${t.stopAt}</span>
+    <textarea rows="2" ...${written}></textarea></label>`;
+}
+
 /** Options of a model: numbers by name, and texts that end a reply; other options stay. */
 export function OptionFields({ value, onChange }) {
-  const stop = [value.stop ?? []].flat().join("\n");
-  const lines = (text) => text.split("\n").filter(Boolean);
+  const save = (name) => (entered) => onChange(changed(value, name, entered));
   return html`<fieldset class="options"><legend>${t.options}</legend>
-    ${Object.entries(OPTIONS).map(([name, limits]) => html`<label class="field" key=${name}>
-      <span>${t.option[name]}</span>
-      <input type="number" placeholder=${t.usual} ...${limits} step=${Number.isInteger(limits.step) ? 1 : "any"}
-        value=${value[name] ?? ""} onChange=${({ target }) => target.reportValidity()
-          && onChange(changed(value, name, target.value === "" ? "" : Number(target.value)))} />
-    </label>`)}
-    <label class="field whole"><span>${t.stopAt}</span>
-      <textarea rows="2" value=${stop} onChange=${({ target }) => {
-        const texts = lines(target.value);
-        onChange(changed(value, "stop", texts.length === 0 ? "" : texts));
-      }}></textarea></label>
+    ${Object.entries(OPTIONS).map(([name, limits]) => html`<${NumberField} key=${name} name=${name} limits=${limits}
+      value=${value[name]} save=${save(name)} />`)}
+    <${StopField} value=${value.stop} save=${save("stop")} />
   </fieldset>`;
 }
 

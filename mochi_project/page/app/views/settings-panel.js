@@ -10,7 +10,7 @@ import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
 import { useFresh } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
-import { AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices } from "./setting-fields.js";
+import { AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices, useWritten } from "./setting-fields.js";
 
 function promptOf(settings) {
   const first = settings.messages?.[0];
@@ -43,16 +43,13 @@ function SystemPrompt({ value, onChange }) {
 /** The size of the context window: chosen by the server, or fixed. */
 function WindowField({ status, save }) {
   const { manual_override: isFixed, current_window: size } = status.context_window;
-  const onChange = ({ target }) => {
-    if (!target.reportValidity()) return;
-    const window = target.value === ""
+  const written = useWritten(isFixed ? size : "", (text) => save({
+    context_window: text === ""
       ? { manual_override: false }
-      : { manual_override: true, current_window: Number(target.value) };
-    save({ context_window: window });
-  };
+      : { manual_override: true, current_window: Number(text) },
+  }));
   return html`<label class="field"><span>${t.fixedWindow}</span>
-    <input type="number" min="512" step="1" placeholder=${t.usual} value=${isFixed ? size : ""}
-      onChange=${onChange} /></label>`;
+    <input type="number" min="512" step="1" placeholder=${t.usual} ...${written} /></label>`;
 }
 
 /** `settings` is a session, or what a new one will have; `kept` is of `useChatSettings`. */

@@ -1,0 +1,107 @@
+"""What somebody writes stays when the page is drawn anew meanwhile: in a real browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+BOOK = {"name": "travel__book", "args": {"hotel": "Ritz"}}
+SETTINGS = {"tools": ["travel__book"], "execution_policy": "never_confirm"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    asking = {
+        "command": sys.executable,
+        "args": ["-m", "tests.support.mcp_asking"],
+        "cwd": str(ROOT),
+    }
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": asking}}))
+    async with browser_with_server(folder) as shared:
+        yield shared
+
+
+async def rename(shared, page, session_id, title):
+    """Let another client change the session, and wait until the page is drawn with it."""
+    await shared.server.request("PATCH", f"/sessions/{session_id}", {"title": title})
+    await expect(page.locator("main h1")).to_have_text(title)
+
+
+async def test_an_option_of_a_chat(shared):
+    session_id = await shared.server.new_session()
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        panel = page.get_by_role("complementary", name="Settings of this chat")
+        field = panel.get_by_role("spinbutton", name="Temperature")
+        await field.press_sequentially("0.3")
+        await rename(shared, page, session_id, "Once")
+        await expect(field).to_have_value("0.3")
+        async with page.expect_response(is_change):
+            await page.keyboard.press("Tab")
+        await panel.get_by_role("textbox", name="Texts that end").fill("###")
+        await rename(shared, page, session_id, "Twice")
+        async with page.expect_response(is_change):
+            await page.keyboard.press("Tab")
+        await panel.get_by_role("spinbutton", name="Context window").fill("4096")
+        await rename(shared, page, session_id, "Thrice")
+        async with page.expect_response(is_change):
+            await page.keyboard.press("Tab")
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    assert session["options"] == {"temperature": 0.3, "stop": ["###"]}
+    _, status = await shared.server.get(f"/sessions/{session_id}/status")
+    assert status["context_window"]["current_window"] == 4096
+
+
+def is_change(response):
+    return response.request.method == "PATCH"
+
+
+async def asked(shared, session_id, calls):
+    """Let the model call a tool that asks a person; the inbox counts it."""
+    message = scripted([{"tool_call": calls}], "Done.")
+    await shared.server.post(f"/chat/{session_id}/runs", {"message": message})
+
+
+async def test_a_title(shared):
+    mine = await shared.server.new_session(title="Mine")
+    other = await shared.server.new_session(tool_settings=SETTINGS)
+    async with shared.page(f"/#/chat/{mine}") as page:
+        row = page.locator(".session").filter(has_text="Mine")
+        await row.hover()
+        await row.get_by_role("button", name="Actions").click()
+        await page.get_by_role("menuitem", name="Rename").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("textbox").fill("My words")
+        await asked(shared, other, [BOOK])
+        await expect(page).to_have_title("(1) mochi")
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("link", name="My words")).to_be_visible()
+    await shared.server.request("DELETE", f"/sessions/{other}")
+
+
+async def test_an_answer_to_a_tool(shared):
+    session_id = await shared.server.new_session(tool_settings=SETTINGS)
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await send(page, scripted([{"tool_call": [BOOK]}], "Done."))
+        form = page.locator("form.elicitation")
+        await form.get_by_role("textbox", name="City").fill("Rome")
+        await form.get_by_role("spinbutton", name="Nights").fill("3")
+        # What has just appeared takes no answer yet, and says when it does.
+        await expect(form.get_by_role("button", name="Answer")).to_be_enabled()
+        await form.get_by_role("button", name="Answer").click()
+        await answered(page)
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
+    assert result == "Ritz in Rome for 3"
