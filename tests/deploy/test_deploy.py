@@ -25,7 +25,7 @@ def read(name: str) -> list[Any]:
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -275,7 +275,7 @@ async def test_the_simple_routes_answer_as_shown_and_are_read_as_shown(tmp_path:
             + again.replace("SERVER", server.url)
             + program
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             done = await anyio.run_process([node, str(script)], cwd=tmp_path)
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "VALIDATION_ERROR"
@@ -363,7 +363,7 @@ async def test_the_javascript_decides_about_a_call_and_sees_it_settled(
     """
     script = tmp_path / "decider.mjs"
     script.write_text(reader.partition("const stop =")[0] + decider + ours)
-    with anyio.fail_after(30):
+    with anyio.fail_after(100):
         done = await anyio.run_process([node, str(script)], cwd=tmp_path)
     assert done.stdout.decode().splitlines() == [
         "settled true true 0",

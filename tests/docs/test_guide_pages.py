@@ -189,7 +189,7 @@ def test_systemd_has_nothing_to_say_about_the_unit(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     ours = [line for line in done.stderr.splitlines() if path.name in line]
     assert (done.returncode, ours) == (0, [])
@@ -242,7 +242,7 @@ async def run_program(
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             out, error = await process.communicate()
     finally:
         if process.returncode is None:

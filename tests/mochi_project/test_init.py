@@ -31,7 +31,7 @@ async def run_python(code: str, cwd: Path) -> tuple[int | None, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         output, _ = await process.communicate()
     return process.returncode, output.decode()
 

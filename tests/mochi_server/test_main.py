@@ -189,7 +189,7 @@ async def test_the_page_is_opened_where_a_desktop_is(tmp_path, monkeypatch, opti
 
 async def in_shell(command, folder):
     """What a command prints that somebody has copied."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         done = await anyio.run_process(
             ["bash", "-c", command], cwd=folder, stderr=subprocess.DEVNULL, check=False
         )
@@ -349,7 +349,7 @@ async def test_importing_the_library_brings_no_django(tmp_path):
         sys.executable, "-c", code, cwd=tmp_path, env=environment(),
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         _, err = await process.communicate()
     assert process.returncode == 0, err.decode()
 
@@ -359,7 +359,7 @@ async def test_manage_names_a_wrong_setting_in_one_line(tmp_path):
         sys.executable, str(ROOT / "manage.py"), "check", cwd=tmp_path,
         env=environment(port="x"), stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         _, err = await process.communicate()
     assert process.returncode == 2
     assert err.decode().startswith("MOCHI_PORT")

@@ -169,7 +169,7 @@ def test_one_is_exported_to_stdout_or_into_a_file(three, tmp_path):
 async def on_a_terminal(data_dir, *command):
     """What a command writes to a terminal."""
     terminal, its_end = pty.openpty()
-    with os.fdopen(terminal, "rb", buffering=0) as screen, anyio.fail_after(60):
+    with os.fdopen(terminal, "rb", buffering=0) as screen, anyio.fail_after(100):
         try:
             process = await anyio.open_process(
                 [sys.executable, "-m", "mochi_server", *command],
@@ -372,7 +372,7 @@ async def test_a_disk_that_refuses_leaves_the_old_file_and_no_backup(tmp_path):
     command = [sys.executable, "-m", "mochi_server", "migrate_sessions", "--write"]
     # The limit would cut the byte code of what is imported as well, and leave it so for others.
     variables = environment(data_dir=tmp_path) | {"PYTHONDONTWRITEBYTECODE": "1"}
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         done = await anyio.run_process(
             [*limited, *command], check=False, cwd=tmp_path, env=variables
         )
@@ -473,7 +473,7 @@ async def answered(data_dir, answer, *options):
     typed, terminal = pty.openpty()
     try:
         os.write(typed, answer)
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             return await anyio.run_process(
                 [sys.executable, "-m", "mochi_server", "prune_sessions", *options],
                 stdin=terminal,
@@ -541,7 +541,7 @@ async def test_commands_beside_a_running_server(ollama, folder, mochi):
 
 
 async def test_lines_are_imported_from_stdin(tmp_path):
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         done = await anyio.run_process(
             [sys.executable, "-m", "mochi_server", "sessions", "import", "-", "--model", "m"],
             input=b'{"role":"user","content":"Hi"}\n',
@@ -576,14 +576,14 @@ async def test_an_import_that_waits_for_stdin_can_be_interrupted(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     command = [sys.executable, "-m", "mochi_server", "sessions", "import", str(path)]
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         async with (
             await anyio.open_process(command, env=environment(data_dir=tmp_path)) as process,
             # Opening it waits until the command does, which then reads.
             await anyio.open_file(path, "wb"),
         ):
             process.send_signal(signal.SIGINT)
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 assert await process.wait() == INTERRUPTED
 
 

@@ -133,7 +133,7 @@ async def test_a_summary_of_an_old_file_is_shown(api, mochi):
 async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_of, ollama):
     settings = {"summarization_enabled": True, "summarization_interval_seconds": 0.1}
     ollama.reply(["I am fine."])
-    ollama.reply([json.dumps(WRITTEN)], delay=60)
+    ollama.reply([json.dumps(WRITTEN)], delay=600)
     async with server_of(ollama=ollama, **settings) as server:
         session_id = await server.new_session()
         await server.post(f"/chat/{session_id}", {"message": HELLO})
@@ -149,7 +149,7 @@ async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_
 
 async def test_sigterm_does_not_wait_for_a_summary(server_of, ollama):
     ollama.reply(["I am fine."])
-    ollama.reply([json.dumps(WRITTEN)], delay=60)
+    ollama.reply([json.dumps(WRITTEN)], delay=600)
     async with server_of(ollama=ollama) as server:
         session_id = await server.new_session()
         await server.post(f"/chat/{session_id}", {"message": HELLO})
@@ -161,7 +161,7 @@ async def test_sigterm_does_not_wait_for_a_summary(server_of, ollama):
 
             group.start_soon(ask)
             await ollama.requested(2)
-            with anyio.fail_after(30):
+            with anyio.fail_after(100):
                 assert await server.stop() == 0
     [(status, body)] = answers
     assert (status, body["error"]["code"]) == (503, "SHUTTING_DOWN")

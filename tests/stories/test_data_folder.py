@@ -62,7 +62,7 @@ async def test_other_servers_refuse_to_start_in_it(project):
         cwd=project, env=environment(),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         said, _ = await process.communicate()
     assert process.returncode == 3
     assert UNKNOWN in said.decode()
@@ -126,7 +126,7 @@ async def test_a_person_who_does_not_want_it_is_told_two_commands(project, answe
         await read_until(person, r"\[y/N\] ")
         os.write(person, answer)
         await read_until(person, r"--data-dir data(?s:.*)--data-dir \. ")
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             assert await process.wait() == 2
     assert files_of(project) == ["tools"]
 

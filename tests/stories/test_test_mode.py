@@ -215,7 +215,7 @@ async def test_without_the_package_it_does_not_start_and_says_what_to_install(tm
         "from mochi_server.__main__ import main\n"
         "sys.exit(main(['--test', '--port', '0']))"
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(100):
         ended = await anyio.run_process([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert ended.returncode == 1
     (line,) = ended.stderr.decode().splitlines()

@@ -68,7 +68,7 @@ def lack_of_offsets() -> str | None:
     if shutil.which("unshare") is None:
         return "there is no program `unshare`"
     command = ["unshare", "--time", "--monotonic", "1", "true"]
-    ended = subprocess.run(command, check=False, capture_output=True, timeout=30)
+    ended = subprocess.run(command, check=False, capture_output=True, timeout=100)
     return None if ended.returncode == 0 else "this container may make no time namespaces"
 
 
@@ -85,7 +85,7 @@ class TimeOfDay:
             ["cc", "-shared", "-fPIC", "-O1", "-o", self._library, "-x", "c", "-"],
             input=_SHIFTED.encode(),
             check=True,
-            timeout=60,
+            timeout=100,
         )
 
     def jump(self, *, hours: int) -> None:

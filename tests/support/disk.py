@@ -40,13 +40,13 @@ class SmallDisk:
     def allow_writing(self, *, allowed: bool) -> None:
         mode = "rw" if allowed else "ro"
         command = ["mount", "-o", f"remount,{mode}", self.folder]
-        subprocess.run(command, check=True, timeout=30)
+        subprocess.run(command, check=True, timeout=100)
 
 
 def may_mount() -> bool:
     """Return whether this process may make a ``SmallDisk``."""
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
-    return os.geteuid() == 0 and subprocess.run(command, check=False, timeout=30).returncode == 0
+    return os.geteuid() == 0 and subprocess.run(command, check=False, timeout=100).returncode == 0
 
 
 @contextmanager
@@ -54,8 +54,8 @@ def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
     """A disk until the block ends; nobody may use it then."""
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
-    subprocess.run(command, check=True, timeout=30)
+    subprocess.run(command, check=True, timeout=100)
     try:
         yield SmallDisk(folder)
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True, timeout=30)
+        subprocess.run(["umount", "--lazy", folder], check=True, timeout=100)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 def _ip(*arguments: str) -> bool:
     command = ["ip", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0
+    return subprocess.run(command, check=False, capture_output=True, timeout=100).returncode == 0
 
 
 def lack() -> str | None:

@@ -22,7 +22,7 @@ PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin/postgres"), default=None)
 
 needs_postgresql = pytest.mark.skipif(PROGRAMS is None, reason="there is no PostgreSQL server")
 
-START_SECONDS = 60
+START_SECONDS = 100
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",

@@ -19,7 +19,7 @@ PROGRAM = shutil.which("redis-server")
 
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server")
 
-START_SECONDS = 60
+START_SECONDS = 100
 
 
 _END_OF_LEASE = (

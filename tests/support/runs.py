@@ -248,7 +248,7 @@ async def python(*arguments: object) -> AsyncIterator[Process]:
 async def answer(child: Process, order: str = "") -> str:
     """Give an order, and return the line that answers it."""
     child.stdin.write(f"{order}\n".encode())
-    return (await asyncio.wait_for(child.stdout.readline(), 60)).decode().strip()
+    return (await asyncio.wait_for(child.stdout.readline(), 100)).decode().strip()
 
 
 class NoModels:

@@ -29,8 +29,8 @@ from .forked import ForkedProcess, own_environment, start_python
 from .sse import ServerEvent, events
 
 ROOT = Path(__file__).parent.parent.parent
-START_SECONDS = 60
-STOP_SECONDS = 40
+START_SECONDS = 150
+STOP_SECONDS = 100
 NOBODY = "http://127.0.0.1:9"
 """An address where no Ollama answers."""
 
@@ -158,7 +158,7 @@ async def running_server(
     )
     server = Server(process)
     reader = asyncio.ensure_future(_read(server))
-    timeout = aiohttp.ClientTimeout(total=60)
+    timeout = aiohttp.ClientTimeout(total=120)
     try:
         await _wait_for(server, ready)
         http = aiohttp.ClientSession(connector=connector(limit=0), timeout=timeout)

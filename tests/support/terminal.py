@@ -17,7 +17,7 @@ import pyte
 
 from .server import environment
 
-SECONDS = 60
+SECONDS = 100
 """Longest wait for a text."""
 
 LINES = 5000

@@ -63,7 +63,7 @@ async def run(code: str, tmp_path: Path, *arguments: str) -> tuple[Any, ...]:
         stderr=pipe,
     )
     assert isinstance(process, ForkedProcess) is forked.forks
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         out, err = await process.communicate(b"typed")
     return await process.wait(), out.decode(), err.decode()
 
@@ -141,5 +141,5 @@ async def test_a_fork_that_ends_before_anybody_looks_has_its_exit_code(
 
     monkeypatch.setattr(forked._Parent, "send", send_and_wait)
     process = await start_python("-m", "own_module", cwd=tmp_path, env=environment())
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         assert await process.wait() == 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-SECONDS = 60
+SECONDS = 100
 
 
 async def until(

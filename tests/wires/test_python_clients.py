@@ -130,7 +130,7 @@ async def test_llm(server: Server, tmp_path: Path) -> None:
             stdout=asyncio.subprocess.PIPE,
         )
         try:
-            with anyio.fail_after(60):
+            with anyio.fail_after(100):
                 said, _ = await process.communicate()
         finally:
             if process.returncode is None:

@@ -84,7 +84,7 @@ async def test_a_reader_who_has_seen_enough_is_no_error(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             ended = await anyio.run_process(
                 [sys.executable, "-m", "mochi_server", "reload_tools", "--check"],
                 stdout=writing, check=False, cwd=tmp_path, env=environment(data_dir=tmp_path),

@@ -54,7 +54,7 @@ def said(folder: Path, packages: Path | None = None, **variables: str) -> list[s
         env={**environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
         check=True,
     )
     return done.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_the_command_of_this_installation_starts_it_here_and_elsewhere(tmp_path)
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=100,
             check=True,
         )
         assert done.stdout.startswith("mochi-server ")
@@ -117,7 +117,7 @@ def test_pull_looks_for_the_engine_before_it_fetches_anything(tmp_path):
         env={**environment(models_dir=tmp_path / "models"), "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 1

@@ -22,6 +22,7 @@ from mochi_server.protocol.completions import ContentDelta, Finish, ModelRequest
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.ollama.provider import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import free_port
 
 REQUEST = ModelRequest(model="qwen3:14b", messages=[{"role": "user", "content": "hi"}])
 FINAL = b'{"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop"}\n'
@@ -156,9 +157,7 @@ async def test_the_server_may_say_when_to_try_again(ollama, provider):
 
 
 async def test_no_server_at_the_address_is_unreachable():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"http://127.0.0.1:{free.getsockname()[1]}"
+    host = f"http://127.0.0.1:{free_port()}"
     provider = OllamaProvider("ollama", host=host)
     _, error = await failure(provider)
     assert (type(error), error.details) == (OllamaUnreachable, {"host": host})
@@ -206,19 +205,19 @@ async def test_silence_within_a_reply_names_the_setting(ollama):
 
 
 async def test_many_short_pauses_are_no_silence(ollama):
-    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=2)
-    ollama.reply(["x"] * 6, delay=0.5)
-    assert await text_of(provider) == "x" * 6
+    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=5)
+    ollama.reply(["x"] * 12, delay=0.5)
+    assert await text_of(provider) == "x" * 12
     await provider.aclose()
 
 
 async def test_a_consumer_that_takes_its_time_is_not_blamed_on_the_server(ollama):
-    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=1)
+    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=5)
     gate = asyncio.Event()
     ollama.reply(["a", "b"], gate=gate, pause_after=1)
     async with aclosing(provider.stream(REQUEST)) as chunks:
         assert (await anext(chunks)).content == "a"
-        await asyncio.sleep(1.2)  # the consumer's own work, longer than the limit
+        await asyncio.sleep(5.2)  # the consumer's own work, longer than the limit
         gate.set()
         assert (await anext(chunks)).content == "b"
     await provider.aclose()

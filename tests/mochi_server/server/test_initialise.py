@@ -133,7 +133,7 @@ def test_a_wheel_has_the_examples_and_finds_them(tmp_path):
         env={**environment(), "PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -63,13 +63,13 @@ async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
 
 
 async def test_the_quiet_time_begins_anew_with_each_turn(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=3) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=6) as engine:
         session_id = await said(engine, HELLO)
         await anyio.sleep(0.5)
         began = time.monotonic()
         await engine.turn(session_id, "Hello again")
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - began >= 3
+        assert time.monotonic() - began >= 6
         await idle(engine)
     assert len(summaries(ollama)) == 1
 
@@ -216,13 +216,13 @@ async def test_the_quiet_time_is_longer_where_a_cancelled_prompt_is_read_to_its_
     tmp_path, ollama, monkeypatch
 ):
     monkeypatch.setattr(ollama, "version", "0.24.0")
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.1) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.3) as engine:
         session_id = await said(engine, HELLO)
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.9)
         began = time.monotonic()
         await said(engine, "Hello")  # of another session, which has nothing to summarise
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - began > 1.9
+        assert time.monotonic() - began > 5.9
         await summarised(engine, session_id, "Lorem ipsum")
 
 

@@ -40,7 +40,7 @@ def mochi(*arguments, cwd, stdin="", command=(sys.executable, "-m", "mochi_serve
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 
@@ -229,7 +229,7 @@ def test_shells_complete_commands_and_their_options(tmp_path, capsys):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
     )
     commands, options, actions = ended.stdout.splitlines()

@@ -266,5 +266,5 @@ def test_folders_without_permissions_are_removed(place):
     for path in (place, *place.parents):
         if path.owner() == "root" and path.name:
             path.chmod(0o777)
-    subprocess.run([sys.executable, "-c", REMOVE, place], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", REMOVE, place], check=True, timeout=100)
     assert os.listdir(place) == []  # noqa: PTH208

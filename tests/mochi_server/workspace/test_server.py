@@ -119,7 +119,7 @@ def test_a_program_is_run_where_the_system_has_no_such_restriction():
         f" runpy.run_path({isolated.__file__!r}, run_name='__main__')"
     )
     command = [sys.executable, "-I", "-S", "-c", as_macos]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (result.stdout, result.stderr) == ("here\n", "")
 
 
@@ -155,7 +155,7 @@ async def test_files_in_the_folder_do_not_disturb_the_program(tmp_path):
 
 def test_a_folder_that_is_not_there_is_said(tmp_path):
     ended = subprocess.run(
-        [PROGRAM, tmp_path / "nothing"], capture_output=True, text=True, timeout=60, check=False
+        [PROGRAM, tmp_path / "nothing"], capture_output=True, text=True, timeout=100, check=False
     )
     assert ended.returncode == 2
     assert ended.stderr.endswith("/nothing is no folder\n")

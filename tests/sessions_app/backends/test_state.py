@@ -167,7 +167,7 @@ async def test_a_lease_is_renewed_though_nothing_is_written(make_journal: MakeJo
     await own.flush()
     first = own._renewed
     await until(lambda: own._renewed > first + 4)  # longer than one lease
-    assert (await other.read("run_1")).is_held
+    await until_held(other, is_held=True)
     await finish(own, writer)
     assert not (await other.read("run_1")).is_held
 

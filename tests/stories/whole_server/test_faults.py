@@ -17,7 +17,7 @@ from tests.support import network
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
 from tests.support.postgresql import needs_postgresql, running_postgresql
-from tests.support.redis import PERSISTENT, Redis, needs_redis, running_redis
+from tests.support.redis import PERSISTENT, Redis, free_port, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -339,7 +339,7 @@ async def test_runs_of_a_server_that_stops_while_what_it_shares_hangs_are_ended_
 
 async def test_a_model_server_that_restarts_costs_one_turn(tmp_path: Path) -> None:
     async with AsyncExitStack() as life:
-        ollama = await life.enter_async_context(FakeOllama())
+        ollama = await life.enter_async_context(FakeOllama(port=free_port()))
         async with running_server(data_dir=tmp_path, ollama=ollama) as server:
             ollama.reply(["Once", " upon", " a time"], gate=asyncio.Event(), pause_after=2)
             reader = RunReader(await server.new_session())

@@ -178,17 +178,17 @@ async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, ollama
 
 async def test_the_server_stops_while_clients_listen(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=ollama_url, shutdown_seconds=30) as server:
+    async with server_of(ollama=ollama_url, shutdown_seconds=120) as server:
         url = f"{server.url}/mcp"
         async with server.http.post(url, json=INITIALIZE, headers=ACCEPTED) as response:
             session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPTED}
         async with server.http.get(url, headers=session) as listening:
             calling = asyncio.ensure_future(call(server, "hang"))
-            with anyio.fail_after(60):
+            with anyio.fail_after(100):
                 await until((tmp_path / "hangs.txt").exists)
             began = time.monotonic()
             assert await server.stop(signal.SIGTERM) in {0, -signal.SIGTERM}
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 90
             result = await calling
             assert result["isError"]
             assert "shutting down" in result["content"][0]["text"]
@@ -208,7 +208,7 @@ def test_nothing_is_loaded_at_the_start():
         env=environment(data_dir="."),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
     )
     assert ended.stdout.strip() == "[]"

@@ -27,7 +27,7 @@ REQUESTS, QUEUED = 100, 10
 """Bounds of requests, of sockets and of queues where there are so few runs."""
 RUNS = 4
 MODEL = "qwen3:14b"
-AT_ONCE_SECONDS = 30.0
+AT_ONCE_SECONDS = 100.0
 """A hundred refusals together, on a machine that has other things to do."""
 
 
@@ -248,7 +248,7 @@ async def test_requests_beyond_the_bound_are_refused_and_health_is_not(
     ):
         url = f"{some.server.api}/confirmations/events"
         readers: list[Any] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(100):
             while len(readers) < REQUESTS:  # when it starts, the server itself asks for its models
                 reader = await stack.enter_async_context(some.server.http.get(url))
                 if reader.status == 200:

@@ -322,7 +322,7 @@ async def command(*arguments: str, cwd: Path, **values: Any) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(100):
         output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()

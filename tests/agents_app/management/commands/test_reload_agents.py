@@ -136,7 +136,7 @@ async def test_running_servers_take_new_files_and_the_command(tmp_path):
         assert [await listed(server) for server in servers] == [both, both]
         loads = len((tmp_path / "log").read_text())
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(100):
             await anyio.run_process(
                 [sys.executable, str(ROOT / "manage.py"), "reload_agents"],
                 env=environment(data_dir=tmp_path),

@@ -108,7 +108,7 @@ async def _take_by_eight(folder: Path, run_id: str) -> None:
 
 
 async def answer_only(child: asyncio.subprocess.Process) -> str:
-    return (await asyncio.wait_for(child.stdout.readline(), 60)).decode().strip()
+    return (await asyncio.wait_for(child.stdout.readline(), 100)).decode().strip()
 
 
 async def test_a_cancelled_take_lets_the_run_go(journal):

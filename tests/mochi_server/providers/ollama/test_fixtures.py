@@ -137,7 +137,7 @@ OTHERWISE_TESTED = {"tool_legacy_no_id", "stall_for_ever", "endless"}
 @pytest.fixture
 async def provider(ollama):
     made = OllamaProvider(
-        "ollama", host=ollama.url, connect_timeout=2, first_byte_timeout=2, idle_timeout=2
+        "ollama", host=ollama.url, connect_timeout=30, first_byte_timeout=30, idle_timeout=30
     )
     yield made
     await made.aclose()

@@ -24,6 +24,8 @@ from tests.support.waiting import until
 pytestmark = needs_redis
 
 CLAIM = "mochi:sessions:claim:one"
+KEYS = ("mochi:sessions:content:one", "mochi:sessions:state:one")
+"""What is kept of a session, until it expires."""
 DAY = 86_400
 
 
@@ -149,11 +151,19 @@ async def until_gone(storage: RedisStorage, session_id: str) -> None:
         await until(lambda: storage.version(session_id), lambda answer: not answer)
 
 
+async def expire(redis) -> None:
+    """Let the time of a session be over."""
+    for key in KEYS:
+        assert await redis.command(f"PEXPIRE {key} 1") == b":1\r\n"
+    await redis.command("ZADD mochi:sessions:ends 0 one")
+
+
 async def test_an_expired_session_is_gone_and_its_id_is_free(redis):
-    storage = RedisStorage(redis.url, retention_days=0.5 / DAY)
+    storage = RedisStorage(redis.url, retention_days=1)
     sessions = SessionManager(storage)
     kept = await sessions.create("m", session_id="one", labels={"title": "Boats"})
     search, seen = SessionSearch(sessions.catalogue), await storage.generation()
+    await expire(redis)
     await until_gone(storage, "one")
     assert (await sessions.list()).entries == []
     assert (await search.search("boats", wait_seconds=None)).sessions == []
@@ -167,34 +177,40 @@ async def test_an_expired_session_is_gone_and_its_id_is_free(redis):
     await sessions.aclose()
 
 
+async def milliseconds_left(redis) -> list[int]:
+    """Until a session expires: of its content, and of its state."""
+    return [int((await redis.command(f"PTTL {key}")).strip(b":\r\n")) for key in KEYS]
+
+
 async def test_time_until_a_session_expires_is_counted_from_its_last_change(redis):
-    keys = ("mochi:sessions:content:one", "mochi:sessions:state:one")
-
-    async def left() -> list[int]:
-        return [int((await redis.command(f"PTTL {key}")).strip(b":\r\n")) for key in keys]
-
     storage, other = RedisStorage(redis.url, retention_days=1), RedisStorage(redis.url)
     await storage.write("one", [b"x"])
-    for key in keys:  # nearly a day later
+    for key in KEYS:  # nearly a day later
         await redis.command(f"PEXPIRE {key} 60000")
-    assert max(await left()) <= 60_000
+    assert max(await milliseconds_left(redis)) <= 60_000
     await storage.write("one", [b"y"])
-    assert DAY * 1000 >= max(await left()) >= min(await left()) > DAY * 1000 - 60_000
+    left = await milliseconds_left(redis)
+    assert DAY * 1000 >= max(left) >= min(left) > DAY * 1000 - 60_000
     await other.write("one", [b"z"])
-    assert await left() == [-1, -1]
+    assert await milliseconds_left(redis) == [-1, -1]
     assert (await storage.read("one"))[0] == b"z"
     await storage.aclose()
     await other.aclose()
 
 
 async def test_a_session_does_not_expire_under_a_turn(redis):
-    storage = RedisStorage(redis.url, retention_days=0.5 / DAY, lease_seconds=3)
+    storage = RedisStorage(redis.url, retention_days=300 / DAY, lease_seconds=1000)
     version = await storage.write("one", [b"x"])
     async with storage.claim("one"):
-        for _ in range(4):
-            await redis.until_renewed(CLAIM, 3)
-        assert await storage.read("one") == (b"x", version)
+        assert min(await milliseconds_left(redis)) > 500_000
+        for key in KEYS:  # nearly a lease later
+            await redis.command(f"PEXPIRE {key} 100000")
+        await redis.command("ZADD mochi:sessions:ends 0 one")
+        assert await storage._renew() == []
+        assert min(await milliseconds_left(redis)) > 500_000
         assert [entry.session_id for entry in await storage.entries()] == ["one"]
+        assert await storage.read("one") == (b"x", version)
+    await expire(redis)
     await until_gone(storage, "one")
     assert await storage.entries() == []
     await storage.aclose()

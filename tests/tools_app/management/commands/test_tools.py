@@ -88,7 +88,7 @@ async def test_a_result_cannot_rule_the_terminal(tmp_path: Path) -> None:
     write_tools(tmp_path / "tools", init=TOOLS)
     screen, its_end = os.openpty()
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(100):
             await anyio.run_process(
                 [sys.executable, "-m", "mochi_server", "tools", "run", "paint"],
                 stdout=its_end,

@@ -113,12 +113,13 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_for_longer(
 async def test_a_server_that_hangs_at_its_start_delays_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(connection, "START_SECONDS", 4)
     async with one_server(tmp_path, {}, start="hang", stays=True) as (source, wire):
         assert await source.names() == ["good__echo"]
         assert source.servers.servers["a"].last_error is None
+        monkeypatch.setattr(connection, "START_SECONDS", 1)
+        await source.servers.restart("a")
         await until(lambda: source.servers.servers["a"].last_error)
-        assert "did not start within 4 seconds" in source.problems()[0].reason
+        assert "did not start within 1 seconds" in source.problems()[0].reason
         await until(lambda: not any(map(is_running, wire.pids)))
 
 
