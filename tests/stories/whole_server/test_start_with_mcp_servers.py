@@ -18,7 +18,7 @@ from tests.support.server import NOBODY, Server, running_server
 GOOD = [f"s{number}" for number in range(15)]
 TOOLS = 10
 """Of each good one."""
-SECONDS = 60
+SECONDS = 100
 BROKEN: Mapping[str, Mapping[str, Any]] = {
     "missing": {"command": "there-is-no-such-program"},
     "ends": {"command": "sh", "args": ["-c", "exit 3"]},
