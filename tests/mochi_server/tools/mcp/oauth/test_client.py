@@ -187,7 +187,7 @@ async def test_an_answer_that_comes_too_late_is_refused(
 async def test_nobody_who_authorizes_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_SECONDS", 3.0)
+    monkeypatch.setattr(module, "WAIT_SECONDS", 6.0)
     async with guarded() as server:
         write_config(tmp_path, guarded={"url": server.url})
         async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
