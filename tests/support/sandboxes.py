@@ -19,7 +19,7 @@ from mochi_server.sandbox.launch import LAUNCHER
 
 ORDINARY = 54_321
 """User and group of nobody else."""
-SECONDS = 60.0
+SECONDS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
