@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import anyio
 import pytest
 
 from mochi_server.chat.journal.journal import RunJournal
@@ -164,20 +163,6 @@ async def test_a_reader_with_everything_gets_nothing_again(journals: Journals):
     third = await journals.other.read("run_1", second.position)
     assert (notes_of(third.lines), third.is_held) == (["end"], False)
     assert (await journals.other.read("run_1", third.position)).lines == []
-
-
-async def test_a_reader_waits_for_more(journals: Journals):
-    writer = journals.own.begin(head())
-    await journals.own.flush()
-    part = await journals.other.read("run_1")
-
-    with anyio.fail_after(30):
-        await journals.other.wait("run_1", part.position)
-        waiting = asyncio.ensure_future(journals.other.wait("run_1", part.position))
-        await finish(journals.own, writer)
-        await waiting
-        await journals.other.wait("run_1", None)
-        await journals.other.wait("run_2", None)
 
 
 async def test_a_run_that_is_written_cannot_be_taken(journals: Journals):

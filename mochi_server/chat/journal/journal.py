@@ -334,10 +334,6 @@ class RunJournal:
 
         return await self._state.read(work, is_small=after is not None)
 
-    async def wait(self, run_id: str, position: object) -> None:  # noqa: ARG002 - for signals
-        """Wait until a run may have more behind a position, at most ``follow_seconds``."""
-        await anyio.sleep(self.follow_seconds)
-
     async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
         """Return the runs of these sessions, or all, in any order."""
         await self._refresh()
@@ -369,11 +365,14 @@ class RunJournal:
 
     async def dead_runs(self) -> list[str]:
         """Return the ids of the runs whose processes have died: they neither end nor wait."""
-        return [
-            run.run_id
-            for run in await self.runs()
-            if run.end is None and not run.is_held and not run.is_parked
-        ]
+        await self._refresh()
+        going = {
+            run_id: entry.holder
+            for run_id, entry in self._entries.items()
+            if entry.end is None and entry.state != "waiting"
+        }
+        living = await self._living({*going.values()} - {None})
+        return [run_id for run_id, holder in going.items() if holder not in living]
 
     async def _refresh(self) -> None:
         """Learn what has changed in the list of runs."""

@@ -133,7 +133,7 @@ class RunFollower:
                 if is_dead and anyio.current_time() >= restored_until:
                     await self._try_to_recover(run_id, ending)
             if not lines:
-                await self._journal.wait(run_id, position)
+                await anyio.sleep(self._journal.follow_seconds)
 
     async def wait_for_end(self, run_id: str, ending: RunEnding) -> None:
         """Wait until a run has ended; if its process dies meanwhile, end it like this."""
