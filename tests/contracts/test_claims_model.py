@@ -405,6 +405,7 @@ async def run(make: Make, steps: Sequence[tuple[str, int]]) -> None:
         await world.end()
 
 
+@pytest.mark.timeout(480)  # it takes half a minute
 @settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
