@@ -135,7 +135,7 @@ TOOLS = '''
 
 
 def folder_loader(confinement: ToolConfinement | None = None) -> ToolLoader:
-    return ProcessLoader(workers=3, start_seconds=20, confinement=confinement)
+    return ProcessLoader(workers=3, start_seconds=100, confinement=confinement)
 
 
 @asynccontextmanager

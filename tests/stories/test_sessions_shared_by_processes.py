@@ -79,7 +79,7 @@ async def test_two_processes_edit_one_session_and_lose_nothing(tmp_path: Path):
     manager = SessionManager(sessions_dir=tmp_path)
     await manager.create("m", session_id="one")
     with child(EDITS, tmp_path, "a") as first, child(EDITS, tmp_path, "b") as second:
-        assert first.wait(90) == second.wait(90) == 0
+        assert first.wait(200) == second.wait(200) == 0
 
     texts = [message.text for message in (await manager.get("one")).messages]
     assert len(texts) == 400

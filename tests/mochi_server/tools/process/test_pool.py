@@ -199,7 +199,7 @@ def others() -> set[int]:
 async def loading() -> AsyncIterator[ProcessLoader]:
     """A loader after whose end no child is left, not even a zombie."""
     before = children()
-    async with process_loader(workers=4, memory_mb=200, start_seconds=20) as loader:
+    async with process_loader(workers=4, memory_mb=200, start_seconds=100) as loader:
         yield loader
     assert children() - before == set()
 
@@ -208,7 +208,7 @@ async def test_a_process_that_idles_ends_for_a_busy_folder_and_one_too_many_is_r
     tmp_path: Path,
 ):
     calls = []
-    async with process_loader(processes=1, start_seconds=20) as loader:
+    async with process_loader(processes=1, start_seconds=100) as loader:
         busy, idle = [await loaded(loader, tmp_path / name) for name in ("busy", "idle")]
         idle_pid = await pid_of(idle)
         for name in ("one", "two"):  # each folder has a process from its loading
