@@ -46,7 +46,8 @@ class Wire:
     @property
     def notes(self) -> list[dict[str, Any]]:
         log = Path(f"{self.file}.log")
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # not half a line
 
     @property
     def pids(self) -> list[int]:

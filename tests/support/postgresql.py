@@ -110,10 +110,10 @@ class PostgreSQL:
         if self._process is None or self._process.returncode is not None:
             return
         pid = self._process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for each in (pid, *map(int, children)):
+        os.kill(pid, number)  # first, so that one which is to stop has no more children
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(each, number)
+                os.kill(int(child), number)
 
 
 @contextlib.asynccontextmanager

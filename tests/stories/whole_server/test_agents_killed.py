@@ -116,8 +116,15 @@ async def told(stream: AsyncIterator[ServerEvent], name: str) -> list[ServerEven
 
 async def in_journal(folder: Path, text: bytes) -> None:
     """Until a kill can no longer take this part of a reply."""
-    journal = folder / ".mochi"
-    await until(lambda: any(text in path.read_bytes() for path in journal.glob("runs.sqlite3*")))
+
+    def is_there() -> bool:
+        for path in (folder / ".mochi").glob("runs.sqlite3*"):
+            with suppress(FileNotFoundError):  # the log of SQLite comes and goes
+                if text in path.read_bytes():
+                    return True
+        return False
+
+    await until(is_there)
 
 
 async def in_planning(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
