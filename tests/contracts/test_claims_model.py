@@ -416,7 +416,7 @@ async def test_storages_do_what_the_model_does(make: Make, steps: list[tuple[str
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240 * DEPTH)
+@pytest.mark.timeout(400 * DEPTH)
 async def test_every_short_way_after_a_claim_is_as_in_the_model(make: Make) -> None:
     for steps in itertools.product(STEPS_OF_CLAIMS, repeat=DEPTH):
         await run(make, [("claim", 0), *steps])

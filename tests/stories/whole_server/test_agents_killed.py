@@ -58,7 +58,7 @@ LONGEST = 0.8
 """Seconds of a turn's life at most, which is about what it takes."""
 SEED = 20261122
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + ROUNDS * 3)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + ROUNDS * 3)]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

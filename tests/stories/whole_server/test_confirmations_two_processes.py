@@ -57,7 +57,7 @@ __all__ = ["count"]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(180 + QUESTIONS),
+    pytest.mark.timeout(400 + QUESTIONS),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

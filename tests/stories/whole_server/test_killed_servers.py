@@ -51,7 +51,7 @@ HEAD = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240 + TURNS * 2)
+@pytest.mark.timeout(400 + TURNS * 2)
 async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:

@@ -85,7 +85,7 @@ class Stream:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + ROUNDS * 30)
+@pytest.mark.timeout(120 + ROUNDS * 30)
 async def test_readers_of_a_killed_server_go_on_at_another_one(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:

@@ -24,7 +24,7 @@ WORDS = [f"{number} " for number in range(10_000)]
 PAUSE = 0.05
 """Seconds between two words: 2000 words a second of all streams."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 class Stream:

@@ -77,7 +77,7 @@ LONGEST = 0.6
 """Seconds between a decision and a kill at most."""
 SEED = 20261123
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + KILLS * 20)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + KILLS * 20)]
 
 
 def call(tool: str, /, **arguments: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ ENDS = {
 }
 """States and last errors of the broken ones."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 async def seen(server: Server, states: Mapping[str, tuple[str, str | None]]) -> None:

@@ -33,7 +33,7 @@ SPINNING = 0.5
 MAX_CALL = 60
 WORDS = [f"word{n} " for n in range(25)]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 # Name, body, and what the call's result or its failure must say.
 FAILS: dict[str, tuple[str, str]] = {
