@@ -27,7 +27,7 @@ expect.set_options(timeout=LIMIT)
 
 PAGES = [
     "", "inbox", "models", "tools", "agents", "prompts", "prompts/helpful.md", "new-prompt",
-    "presets", "presets/brief", "new-preset", "rules", "servers", "health",
+    "presets", "presets/brief", "new-preset", "rules", "servers", "import", "health",
 ]  # fmt: skip
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>alert(1)</script>\u202eevil"
 PRESET = "---\ndescription: Short.\nmodel: lorem\noptions:\n  temperature: 0.2\n---\n\nBe brief.\n"
@@ -109,7 +109,7 @@ GO = """path => new Promise((drawn) => {
 
 async def test_every_entry_of_the_menu_leads_to_a_page(page):
     links = page.get_by_role("navigation", name="Pages").get_by_role("link")
-    await expect(links).to_have_count(9)
+    await expect(links).to_have_count(10)
     for link in await links.all():
         name = await link.inner_text()
         await link.click()

@@ -24,6 +24,14 @@ export class ApiError extends Error {
   }
 }
 
+const unreachable = () => new ApiError({ code: "UNREACHABLE", message: t.serverUnreachable }, 0);
+
+/** Return the error of an answer; `answer` is its JSON, or null. */
+function errorOf(status, answer) {
+  if (status === 401) tokenIsMissing.value = true;
+  return new ApiError(answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(status) }, status);
+}
+
 async function send(method, path, { body, headers = {}, signal: abort, keepalive } = {}) {
   const secret = token.read();
   const options = { method, headers: { ...headers }, signal: abort, keepalive, cache: "no-store" };
@@ -37,15 +45,10 @@ async function send(method, path, { body, headers = {}, signal: abort, keepalive
     response = await fetch(new URL(path, base), options);
   } catch (error) {
     if (abort?.aborted) throw error;
-    throw new ApiError({ code: "UNREACHABLE", message: t.serverUnreachable }, 0);
+    throw unreachable();
   }
   if (response.ok) return response;
-  const answer = await response.json().catch(() => null);
-  if (response.status === 401) tokenIsMissing.value = true;
-  throw new ApiError(
-    answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(response.status) },
-    response.status,
-  );
+  throw errorOf(response.status, await response.json().catch(() => null));
 }
 
 async function json(method, path, body, options) {
@@ -59,6 +62,25 @@ export const put = (path, body) => json("PUT", path, body);
 export const patch = (path, body) => json("PATCH", path, body);
 export const remove = (path, options) => json("DELETE", path, undefined, options);
 export const blob = async (path) => (await send("GET", path)).blob();
+
+/** Post a file as it is, and resolve to the answer; `onProgress(bytes)` is told how much is sent. */
+export function upload(path, file, onProgress) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // fetch() tells nothing of what it sends
+    const secret = token.read();
+    request.open("POST", new URL(path, base));
+    request.responseType = "json";
+    request.setRequestHeader("Content-Type", "application/octet-stream");
+    if (secret) request.setRequestHeader("Authorization", `Bearer ${secret}`);
+    request.upload.onprogress = ({ loaded }) => onProgress(loaded);
+    request.onerror = () => reject(unreachable());
+    request.onload = () => {
+      if (request.status === 200) resolve(request.response);
+      else reject(errorOf(request.status, request.response));
+    };
+    request.send(file);
+  });
+}
 
 /** Return the query of these values; those that are null, undefined or "" are left out. */
 export function query(values) {

@@ -79,6 +79,7 @@ export const t = {
     presets: "Presets",
     rules: "Rules",
     servers: "MCP servers",
+    import: "Import",
     health: "Health",
   },
   waiting: (count) => (count === 1 ? "1 call waits" : `${number(count)} calls wait`),
@@ -347,6 +348,24 @@ export const t = {
   log: "Log",
   showLog: "Show log",
   logIsEmpty: "It has written nothing.",
+
+  aboutImport:
+    "Conversations of ChatGPT, Claude, Open WebUI, LibreChat, Grok and llm, and session files of mochi: the file or archive as the program exports it. Nothing is overwritten, and what is here already is not made twice.",
+  chooseFiles: "Choose files…",
+  orDropThem: "or drop them here, or on the list of chats.",
+  modelOfImported: "Model of the new conversations",
+  modelOfFile: "The one that the file names",
+  isRead: "Being read…",
+  importFailed: "Not imported",
+  importedCount: (created, continued, unchanged) => {
+    const parts = [created && `${number(created)} new`, continued && `${number(continued)} continued`,
+      unchanged && `${number(unchanged)} here already`];
+    return parts.filter(Boolean).join(", ");
+  },
+  openFirst: "Open the first one",
+  policiesChanged: "The file allowed calls of tools without asking. They are asked about now.",
+  notTaken: "Left out",
+  couldNotBeImported: "Could not be imported",
 
   status: "Status",
   isWell: "ok",

@@ -42,6 +42,13 @@ function onKey(event) {
   } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();
 }
 
+/** Keep the browser from leaving the page for a file that is dropped beside the places that take one. */
+function refuse(event) {
+  if (event.defaultPrevented || !event.dataTransfer.types.includes("Files")) return;
+  event.preventDefault();
+  event.dataTransfer.dropEffect = "none";
+}
+
 export function App() {
   const isTokenMissing = useValue(tokenIsMissing);
   const { page, name } = useValue(route);
@@ -61,7 +68,7 @@ export function App() {
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
   if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${page} />`;
-  return html`<div class="app">
+  return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {
       event.preventDefault();
       (document.getElementById("message") ?? document.querySelector("main")).focus();

@@ -16,6 +16,7 @@ const PATHS = {
   export: "M12 15V4M8 8l4-4 4 4M5 14v6h14v-6",
   gear: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.500v5M9 14.500v5",
   health: "M3 12h4l2.500-7 5 14L17 12h4",
+  import: "M12 4v11M8 11l4 4 4-4M5 14v6h14v-6",
   inbox: "M4 5h16v14H4zM4 14h4l1.500 2.500h5L16 14h4",
   menu: "M4 7h16M4 12h16M4 17h16",
   model: "M12 3 4 7.500v9L12 21l8-4.500v-9ZM4 7.500l8 4.500 8-4.500M12 12v9",

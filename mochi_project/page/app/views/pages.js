@@ -2,6 +2,7 @@
 
 import { AgentsPage } from "./agents-page.js";
 import { HealthPage } from "./health-page.js";
+import { ImportPage } from "./import-page.js";
 import { InboxPage } from "./inbox-page.js";
 import { ModelsPage } from "./models-page.js";
 import { NewPresetPage, PresetsPage } from "./presets-page.js";
@@ -12,6 +13,7 @@ import { ToolsPage } from "./tools-page.js";
 
 export const PAGES = {
   inbox: InboxPage,
+  import: ImportPage,
   models: ModelsPage,
   tools: ToolsPage,
   agents: AgentsPage,

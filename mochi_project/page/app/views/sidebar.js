@@ -2,6 +2,7 @@
 
 import { html, memo, useEffect, useRef, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
+import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
 import {
@@ -10,12 +11,13 @@ import {
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
+import { dropOf } from "./import-page.js";
 import { Menu } from "./menu.js";
 import { toggleTheme, theme } from "./theme.js";
 
 const PAGES = [
   ["inbox", "inbox"], ["models", "model"], ["tools", "tool"], ["agents", "agent"],
-  ["prompts", "prompt"], ["presets", "gear"], ["rules", "rule"], ["servers", "server"], ["health", "health"],
+  ["prompts", "prompt"], ["presets", "gear"], ["rules", "rule"], ["servers", "server"], ["import", "import"], ["health", "health"],
 ];
 
 async function rename(session) {
@@ -148,8 +150,12 @@ export function Sidebar({ isOpen, close }) {
     close();
     document.querySelector("[aria-controls=sidebar]").focus();
   };
+  const importThere = (files) => {
+    importFiles(files);
+    go("import");
+  };
   return html`<aside class="sidebar ${isOpen ? "is-open" : ""}" id="sidebar" aria-label=${t.sidebar}
-    ref=${element} onKeyDown=${onKey}>
+    ref=${element} onKeyDown=${onKey} ...${dropOf(importThere)}>
     <div class="row">
       <a class="brand" href=${address("")}>mochi</a>
       <${IconButton} icon=${current === "dark" ? "sun" : "moon"} label=${t.theme} onClick=${toggleTheme} />

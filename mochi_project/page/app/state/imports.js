@@ -1,0 +1,34 @@
+// Files whose conversations are imported, one after another.
+
+import { query, upload } from "../api.js";
+import { signal } from "../library.js";
+import { refresh } from "./sessions.js";
+
+/** `{id, name, size, sent, result, error}` each, the latest first; `result` is what the API answers, else null. */
+export const imports = signal([]);
+
+let last = Promise.resolve();
+
+function update(id, changes) {
+  imports.value = imports.peek().map((each) => (each.id === id ? { ...each, ...changes } : each));
+}
+
+async function importFile(id, file, model) {
+  try {
+    const path = `sessions/import${query({ model })}`;
+    update(id, { result: await upload(path, file, (sent) => update(id, { sent })) });
+    refresh();
+  } catch (error) {
+    update(id, { error });
+  }
+}
+
+/** Import files; `model` is that of new conversations of other programs, or "" for the one that they name. */
+export function importFiles(files, model = "") {
+  for (const file of files) {
+    const id = imports.peek().length;
+    const entry = { id, name: file.name, size: file.size, sent: 0, result: null, error: null };
+    imports.value = [entry, ...imports.peek()];
+    last = last.then(() => importFile(id, file, model));
+  }
+}

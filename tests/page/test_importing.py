@@ -1,0 +1,130 @@
+"""Importing files on the page: in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, browser_with_server, expect_accessible
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+DROP = """
+([place, name, text]) => {
+  const dataTransfer = new DataTransfer();
+  if (name) dataTransfer.items.add(new File([text], name));
+  const event = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+  return !document.querySelector(place).dispatchEvent(event);
+}
+"""
+"""Drops a file; returns whether the browser is kept from opening it."""
+
+
+def claude(*conversations):
+    """An export of Claude; each conversation has a title and the texts of its messages."""
+    return json.dumps([
+        {
+            "uuid": title, "name": title, "created_at": "2024-05-01T10:00:00Z",
+            "updated_at": "2024-05-01T10:00:00Z",
+            "chat_messages": [
+                {"uuid": f"{title}{at}", "text": text, "sender": ("human", "assistant")[at % 2],
+                 "created_at": "2024-05-01T10:00:00Z", "files": [{"file_name": "gone.pdf"}]}
+                for at, text in enumerate(texts)
+            ],
+        }
+        for title, *texts in conversations
+    ])  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared):
+    async with shared.page("/#/import") as page:
+        yield page
+
+
+async def choose(page, name, text):
+    async with page.expect_file_chooser() as chooser:
+        await page.get_by_role("button", name="Choose files").click()
+    file = {"name": name, "mimeType": "application/json", "buffer": text.encode()}
+    await (await chooser.value).set_files(file)
+
+
+def card(page, name):
+    return page.locator(".import").filter(has_text=name).first
+
+
+async def test_a_file_says_what_came_of_it_and_what_did_not(shared, page):
+    await page.get_by_role("combobox", name="Model of the new").select_option("lorem")
+    whole = claude(["Tea", "Green or black?", "Both."], ["Coffee", "How hot?", "Very."])
+    critic = {
+        "uuid": "x",
+        "name": "x",
+        "chat_messages": [{"uuid": "y", "sender": "critic", "text": "No."}],
+    }
+    text = json.dumps([*json.loads(whole), critic])
+    await choose(page, "claude.json", text)
+    entry = card(page, "claude.json")
+    await expect(entry.get_by_role("status")).to_have_text("2 new")
+    await expect(entry).to_contain_text("4 \u00d7 file that is not in the export")
+    await expect(entry).to_contain_text("Could not be imported")
+    await expect_accessible(page)
+    await entry.get_by_role("link", name="Open the first one").click()
+    await expect(page.get_by_text("Green or black?").last).to_be_visible()
+    await expect(page.get_by_role("button", name="Model: lorem")).to_be_visible()
+    for title in ("Tea", "Coffee"):
+        await expect(page.locator(".session").filter(has_text=title)).to_have_count(1)
+    await page.get_by_role("link", name="Import").click()
+    await choose(page, "again.json", text)
+    await expect(card(page, "again.json").get_by_role("status")).to_have_text("2 here already")
+
+
+async def test_a_file_of_no_program_says_why(page):
+    await choose(page, "notes.txt", "Not a conversation.")
+    entry = card(page, "notes.txt")
+    await expect(entry.get_by_role("status")).to_have_text("Not imported")
+    await expect(entry.locator(".card-body p")).not_to_be_empty()
+    await expect_accessible(page)
+
+
+async def test_a_file_that_is_being_read_says_so(page):
+    goes_on = asyncio.Event()
+
+    async def hold(route):
+        await goes_on.wait()
+        await route.continue_()
+
+    await page.route("**/sessions/import*", hold)
+    await choose(page, "slow.json", claude(["Slow", "Are you there?", "Yes."]))
+    entry = card(page, "slow.json")
+    await expect(entry.get_by_role("progressbar")).to_be_visible()
+    await page.get_by_role("link", name="Models").click()  # and it goes on
+    goes_on.set()
+    await page.get_by_role("link", name="Import").click()
+    await expect(entry.get_by_role("status")).to_have_text("1 new")
+
+
+async def test_a_file_is_dropped_on_the_list_of_chats(page):
+    await page.get_by_role("link", name="Models").click()
+    assert await page.evaluate(
+        DROP, [".sidebar", "drop.json", claude(["Dropped", "Here?", "Yes."])]
+    )
+    await expect(card(page, "drop.json").get_by_role("status")).to_have_text("1 new")
+    assert page.url.endswith("#/import")
+
+
+async def test_the_browser_opens_no_file_that_is_dropped_beside_the_places_for_it(page):
+    assert await page.evaluate(DROP, ["main", "other.json", "{}"])
+    assert not await page.evaluate(DROP, ["main", None, None])  # a text goes its usual way
+    await expect(page.locator(".import")).to_have_count(0)
