@@ -26,6 +26,7 @@ from pytest_django import DjangoDbBlocker
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, MemoryStorage
+from mochi_server.sessions.storage import json_files
 from mochi_server.sessions.storage.base import SessionChanged, SessionStorage
 from mochi_server.sessions.storage.redis import RedisStorage
 from sessions_app.backends.database import DatabaseStorage
@@ -382,7 +383,9 @@ def make(
     tmp_path: Path,
     redis_url: str,
     django_db_blocker: DjangoDbBlocker,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Make]:
+    monkeypatch.setattr(json_files, "_CLAIM_RETRIES", ())  # nobody tidies up meanwhile
     if request.param == "memory":
         yield OfMemory
     elif request.param == "files":

@@ -39,9 +39,9 @@ LEFTOVER_SECONDS = 600
 
 _HEADS_AT_ONCE = 500
 
-_CLAIM_RETRIES = (0.002, 0.003)
+_CLAIM_RETRIES = (0.002, 0.003, 0.015, 0.03)
 """Seconds after which a claim that is held is tried again: who removes idle locks, as each command
-does at its end, holds them for microseconds."""
+does at its end, holds them for microseconds, or until a busy machine lets it go on."""
 
 
 class JSONFileStorage(SessionStorage):
