@@ -5,6 +5,12 @@ export const direction = "ltr";
 
 const numbers = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
 const number = (value) => numbers.format(value);
+const dates = (format) => new Intl.DateTimeFormat(language, format);
+const months = dates({ month: "long", year: "numeric" });
+const wholeDates = dates({ dateStyle: "full", timeStyle: "short" });
+const timesOfToday = dates({ timeStyle: "short" });
+const datesOfThisYear = dates({ month: "short", day: "numeric", hour: "numeric", minute: "numeric" });
+const datesBefore = dates({ dateStyle: "medium" });
 
 export const t = {
   // Everywhere
@@ -52,6 +58,13 @@ export const t = {
   lastDay: "Last 24 hours",
   lastWeek: "Last 7 days",
   earlier: "Earlier",
+  month: (date) => months.format(date),
+  wholeDate: (date) => wholeDates.format(date),
+  shortDate: (date) => {
+    const now = new Date();
+    if (date.toDateString() === now.toDateString()) return timesOfToday.format(date);
+    return (date.getFullYear() === now.getFullYear() ? datesOfThisYear : datesBefore).format(date);
+  },
   noSessions: "No conversations yet.",
   nothingFound: "Nothing found.",
   unreadable: (count) => (count === 1 ? "1 file cannot be read." : `${number(count)} files cannot be read.`),

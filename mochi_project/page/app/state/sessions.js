@@ -29,12 +29,18 @@ export function title(session) {
   return session.title || session.preview || t.newChat;
 }
 
+/** A search finds what is archived as well. */
+function archivedOf(words, isOnlyArchived) {
+  if (isOnlyArchived) return "true";
+  return words.trim() ? "all" : "false";
+}
+
 async function load() {
   latest += 1;
   const number = latest;
   const { query: words, archived, tag } = filter.peek();
   const answer = await get(
-    `sessions${query({ query: words.trim(), archived: `${archived}`, tag, limit: wanted })}`,
+    `sessions${query({ query: words.trim(), archived: archivedOf(words, archived), tag, limit: wanted })}`,
   );
   if (number !== latest) return; // the filter has changed since
   const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));

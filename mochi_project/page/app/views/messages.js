@@ -10,6 +10,7 @@ import { t } from "../texts.js";
 import { Nodes } from "./answer.js";
 import { Attachments } from "./attachments.js";
 import { IconButton } from "./icons.js";
+import { Moment } from "./parts.js";
 
 function QuestionEditor({ message, index, close }) {
   const [text, setText] = useState(message.content);
@@ -49,6 +50,7 @@ export const Question = memo(({ message, index, sessionId, isBusy }) => {
     ${!isEdited && index !== null && html`<div class="actions">
       <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(message.content)} />
       <${IconButton} icon="edit" name="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
+      <${Moment} at=${message.timestamp} />
     </div>`}
   </article>`;
 });
@@ -112,6 +114,7 @@ export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast,
             onClick=${() => attempt(() => branch(last.message_id))} />`}
           ${variants && html`<${Variants} variants=${variants} last=${last} />`}
           <span class="figures">${figures(last)}</span>
+          <${Moment} at=${last.timestamp} />
         </div>`}
   </article>`;
 });

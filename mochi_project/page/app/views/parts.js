@@ -54,6 +54,18 @@ export function Empty({ text, example, children }) {
   </div>`;
 }
 
+/** Return the date of a text, or null: a session file that a person has written may have anything there. */
+export function dateOf(text) {
+  const date = new Date(text);
+  return Number.isNaN(date.getTime()) ? null : date;
+}
+
+/** When something was, in short; the whole date is shown as a hint. */
+export function Moment({ at }) {
+  const date = dateOf(at);
+  return date && html`<time class="moment" datetime=${at} title=${t.wholeDate(date)}>${t.shortDate(date)}</time>`;
+}
+
 /** Pairs of a label and a value; those whose value is empty are left out. */
 export function Facts({ facts }) {
   const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");

@@ -13,6 +13,7 @@ import { askText } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./import-page.js";
 import { Menu } from "./menu.js";
+import { dateOf } from "./parts.js";
 import { toggleTheme, theme } from "./theme.js";
 
 const PAGES = [
@@ -48,17 +49,20 @@ export function sessionActions(session) {
   ];
 }
 
-const Row = memo(({ session, isOpen, isRunning, isWaiting }) => {
+const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting }) => {
   const name = title(session);
+  const date = dateOf(session.updated_at);
   return html`<li class="session ${isOpen ? "open" : ""}">
-    <a href=${address("chat", session.session_id)} aria-current=${isOpen ? "page" : null}>
+    <a href=${address("chat", session.session_id)} aria-current=${isOpen ? "page" : null}
+      title=${date && t.wholeDate(date)}>
       <span class="session-title" dir="auto">${name}</span>
       ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
         aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
       ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
         ${session.snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text))}
       </span>`}
-      ${session.tags.length > 0 && html`<span class="tags">
+      ${(isArchived || session.tags.length > 0) && html`<span class="tags">
+        ${isArchived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}
     </a>
@@ -69,10 +73,22 @@ const Row = memo(({ session, isOpen, isRunning, isWaiting }) => {
 function groupOf(session, isSearch) {
   if (isSearch) return t.found;
   if (session.pinned) return t.pinned;
-  const days = (Date.now() - new Date(session.updated_at)) / 86_400_000;
+  const date = dateOf(session.updated_at);
+  if (!date) return t.earlier;
+  const days = (Date.now() - date) / 86_400_000;
   if (days < 1) return t.lastDay;
   if (days < 7) return t.lastWeek;
-  return t.earlier;
+  return t.month(date);
+}
+
+/** Let the arrows go from the search to the sessions, from one to the next, and back. */
+function walk(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const places = [document.getElementById("search"), ...document.querySelectorAll(".session > a")];
+  const next = places[places.indexOf(event.target) + step];
+  if (!step || !places.includes(event.target) || !next) return;
+  event.preventDefault();
+  next.focus();
 }
 
 function List() {
@@ -90,11 +106,11 @@ function List() {
     groups.set(group, [...(groups.get(group) ?? []), session]);
   }
   const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
-  return html`<nav class="sessions" aria-label=${t.sessions}>
+  return html`<nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk}>
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
-        isOpen=${page === "chat" && name === session.session_id}
+        isArchived=${isSearch && session.archived} isOpen=${page === "chat" && name === session.session_id}
         isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)} />`)}</ul>
     </section>`)}
     ${loaded && all.length === 0 && html`<p class="hint">${isSearch ? t.nothingFound : t.noSessions}</p>`}
@@ -115,7 +131,7 @@ function Search() {
   };
   const tags = [...new Set(sessions.peek().flatMap((session) => session.tags))].sort();
   return html`<div class="search">
-    <label class="search-box">
+    <label class="search-box" onKeyDown=${walk}>
       <${Icon} name="search" />
       <input type="search" id="search" placeholder=${t.search} aria-label=${t.search}
         value=${query} onInput=${onInput} autocomplete="off" />

@@ -1,0 +1,114 @@
+"""Finding a conversation again on the page: in a real browser."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, browser_with_server, expect_accessible
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+WHOLE = re.compile(r"Sunday, December 24, 2023\b.*\b10:00")
+CHATS = [
+    ("Tea", datetime(2024, 5, 1, 10, tzinfo=timezone.utc), True),
+    ("Coffee with tea", datetime(2024, 5, 3, 10, tzinfo=timezone.utc), False),
+    ("Bread", datetime(2023, 12, 24, 10, tzinfo=timezone.utc), False),
+]
+"""Of each the title, the time of all of it, and whether it is archived."""
+
+
+def exported(title, time, is_archived):
+    """A conversation as ChatGPT exports it."""
+    seconds = time.timestamp()
+    messages = [
+        {"author": {"role": role}, "create_time": seconds,
+         "content": {"content_type": "text", "parts": [f"About {title}."]}}
+        for role in ("user", "assistant")
+    ]  # fmt: skip
+    nodes = {
+        f"{at}": {"id": f"{at}", "parent": f"{at - 1}" if at else None, "message": message}
+        for at, message in enumerate([None, *messages])
+    }
+    return {
+        "title": title, "create_time": seconds, "update_time": seconds, "is_archived": is_archived,
+        "conversation_id": title, "mapping": nodes, "current_node": "2",
+    }  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+        chats = [exported(*chat) for chat in CHATS]
+        status, result = await shared.server.post("/sessions/import?model=lorem", chats)
+        assert (status, len(result["imported"])) == (200, 3), result
+        metadata = {"session_id": "0123456789", "model": "lorem", "title": "By hand"}
+        message = {"role": "user", "content": "Me.", "timestamp": "once"}
+        written = {"metadata": {**metadata, "updated_at": "some day"}, "messages": [message]}
+        assert (await shared.server.post("/sessions/import", written))[0] == 200
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared):
+    async with shared.page(timezone_id="UTC") as page:
+        yield page
+
+
+def group(page, name):
+    return page.locator(".sessions section").filter(has=page.get_by_role("heading", name=name))
+
+
+async def test_older_chats_are_under_the_month_of_their_last_change(page):
+    await expect(group(page, "May 2024").get_by_role("listitem")).to_have_text("Coffee with tea")
+    await expect(group(page, "December 2023").get_by_role("listitem")).to_have_text("Bread")
+    link = page.get_by_role("link", name="Bread")
+    await expect(link).to_have_attribute("title", WHOLE)
+
+
+async def test_a_message_says_when_it_was_written(page):
+    await page.get_by_role("link", name="Bread").click()
+    times = page.locator("main time")
+    await expect(times).to_have_text(["Dec 24, 2023"] * 2)
+    await expect(times.last).to_have_attribute("title", WHOLE)
+    await expect_accessible(page)
+
+
+async def test_a_chat_without_a_time_is_shown_like_others(page):
+    await page.get_by_role("link", name="By hand").click()
+    await expect(page.get_by_role("article", name="Your message")).to_contain_text("Me.")
+    await expect(page.locator("main time")).to_have_count(0)
+
+
+async def test_a_search_finds_what_is_archived_and_the_arrows_go_through_it(page):
+    await expect(page.locator(".session")).to_have_count(3)
+    search = page.get_by_role("searchbox", name="Search")
+    await search.fill("tea")
+    found = page.locator(".session")
+    await expect(found).to_have_count(2)
+    await expect(found.filter(has_text="Archived")).to_contain_text("Tea")
+    await expect_accessible(page)
+    await search.focus()
+    links = found.locator("a")
+    await page.keyboard.press("ArrowUp")
+    await expect(search).to_be_focused()
+    for at in (0, 1, 1):
+        await page.keyboard.press("ArrowDown")
+        await expect(links.nth(at)).to_be_focused()
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("ArrowUp")
+    await expect(search).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    opened = await links.first.get_attribute("href")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("article", name="Your message")).to_be_visible()
+    assert page.url.endswith(opened)
+    await search.fill("")
+    await expect(page.locator(".session")).to_have_count(3)
+    await expect(page.locator(".session").filter(has_text="Archived")).to_have_count(0)
