@@ -98,6 +98,20 @@ async def test_a_file_of_no_program_says_why(page):
     await expect_accessible(page)
 
 
+async def test_a_file_without_messages_brings_nothing_and_says_so(page):
+    await choose(page, "empty.json", claude(["Nothing"]))
+    entry = card(page, "empty.json")
+    await expect(entry.get_by_role("status")).to_have_text("Nothing to import")
+    await expect(entry).to_contain_text("conversation without messages")
+
+
+async def test_an_answer_that_is_not_the_servers_is_no_import(page):
+    """As of a proxy that asks who it is."""
+    await page.route("**/sessions/import*", lambda route: route.fulfill(body="<p>Log in.</p>"))
+    await choose(page, "proxy.json", claude(["Proxied", "Is it there?", "No."]))
+    await expect(card(page, "proxy.json").get_by_role("status")).to_have_text("Not imported")
+
+
 async def test_a_file_that_is_being_read_says_so(page):
     goes_on = asyncio.Event()
 

@@ -75,7 +75,7 @@ export function upload(path, file, onProgress) {
     request.upload.onprogress = ({ loaded }) => onProgress(loaded);
     request.onerror = () => reject(unreachable());
     request.onload = () => {
-      if (request.status === 200) resolve(request.response);
+      if (request.status === 200 && request.response) resolve(request.response);
       else reject(errorOf(request.status, request.response));
     };
     request.send(file);

@@ -373,7 +373,7 @@ export const t = {
   importedCount: (created, continued, unchanged) => {
     const parts = [created && `${number(created)} new`, continued && `${number(continued)} continued`,
       unchanged && `${number(unchanged)} here already`];
-    return parts.filter(Boolean).join(", ");
+    return parts.filter(Boolean).join(", ") || "Nothing to import";
   },
   openFirst: "Open the first one",
   policiesChanged: "The file allowed calls of tools without asking. They are asked about now.",

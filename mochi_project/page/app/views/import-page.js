@@ -52,7 +52,7 @@ function Result({ result }) {
   const { imported, left_out: leftOut, problems } = result;
   const first = imported.find(({ outcome }) => outcome !== "unchanged") ?? imported[0];
   return html`
-    <p><a href=${address("chat", first.session_id)}>${t.openFirst}</a></p>
+    ${first && html`<p><a href=${address("chat", first.session_id)}>${t.openFirst}</a></p>`}
     ${imported.some(({ policies_changed: isChanged }) => isChanged) && html`<p>${t.policiesChanged}</p>`}
     ${Object.keys(leftOut).length > 0 && html`<h2>${t.notTaken}</h2>
       <ul>${Object.entries(leftOut).map(([what, count]) => html`<li key=${what}>${count} × ${visible(what)}</li>`)}</ul>`}

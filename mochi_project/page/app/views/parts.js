@@ -56,7 +56,7 @@ export function Empty({ text, example, children }) {
 
 /** Return the date of a text, or null: a session file that a person has written may have anything there. */
 export function dateOf(text) {
-  const date = new Date(text);
+  const date = new Date(text ?? NaN); // null would be 1970
   return Number.isNaN(date.getTime()) ? null : date;
 }
 

@@ -83,6 +83,7 @@ function groupOf(session, isSearch) {
 
 /** Let the arrows go from the search to the sessions, from one to the next, and back. */
 function walk(event) {
+  if (event.shiftKey || event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const places = [document.getElementById("search"), ...document.querySelectorAll(".session > a")];
   const next = places[places.indexOf(event.target) + step];
