@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -98,9 +98,7 @@ async def test_an_answer_to_a_tool(shared):
         form = page.locator("form.elicitation")
         await form.get_by_role("textbox", name="City").fill("Rome")
         await form.get_by_role("spinbutton", name="Nights").fill("3")
-        # What has just appeared takes no answer yet, and says when it does.
-        await expect(form.get_by_role("button", name="Answer")).to_be_enabled()
-        await form.get_by_role("button", name="Answer").click()
+        await press(form, "Answer")
         await answered(page)
     _, session = await shared.server.get(f"/sessions/{session_id}")
     [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
