@@ -86,6 +86,20 @@ async def test_a_chat_without_a_time_is_shown_like_others(page):
     await expect(page.locator("main time")).to_have_count(0)
 
 
+async def test_escape_empties_the_search_before_it_closes_the_list_of_a_narrow_window(page):
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await page.get_by_role("button", name="Show conversations").click()
+    search = page.get_by_role("searchbox", name="Search")
+    await search.fill("tea")
+    await expect(page.locator(".session mark").first).to_be_visible()
+    await search.press("Escape")
+    await expect(search).to_have_value("")
+    await expect(search).to_be_focused()
+    await expect(page.get_by_role("link", name="Bread")).to_be_visible()
+    await search.press("Escape")
+    await expect(search).not_to_be_in_viewport()
+
+
 async def test_a_search_finds_what_is_archived_and_the_arrows_go_through_it(page):
     await expect(page.locator(".session")).to_have_count(3)
     search = page.get_by_role("searchbox", name="Search")

@@ -130,11 +130,14 @@ function Search() {
       filter.value = { ...filter.peek(), query: words };
     }, 200);
   };
+  const onKey = (event) => {
+    if (event.key === "Escape" && event.target.value) event.stopPropagation(); // it empties the field
+  };
   const tags = [...new Set(sessions.peek().flatMap((session) => session.tags))].sort();
   return html`<div class="search">
     <label class="search-box" onKeyDown=${walk}>
       <${Icon} name="search" />
-      <input type="search" id="search" placeholder=${t.search} aria-label=${t.search}
+      <input type="search" id="search" onKeyDown=${onKey} placeholder=${t.search} aria-label=${t.search}
         value=${query} onInput=${onInput} autocomplete="off" />
     </label>
     <div class="row">
