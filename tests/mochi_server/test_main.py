@@ -290,6 +290,33 @@ async def test_runserver_streams(tmp_path, ollama, reload):
         await streams(server, ollama)
 
 
+NOTES = """
+import sys, threading
+
+class Notes:
+    def find_spec(self, name, path, target=None):
+        threads = [thread.name for thread in threading.enumerate()]
+        is_first = threading.current_thread() is threading.main_thread()
+        if is_first and "django-main-thread" in threads and name.startswith(("mochi_", "chat")):
+            with open({file!r}, "a") as notes:
+                print(name, file=notes)
+
+sys.meta_path.insert(0, Notes())
+"""
+"""Notes the modules that the first thread looks for while the one that serves does, too."""
+
+
+async def test_a_reloading_runserver_imports_nothing_in_two_threads(tmp_path):
+    """Packages import each other: the threads could wait for one another."""
+    notes, manage = tmp_path / "notes", tmp_path / "manage.py"
+    notes.touch()
+    manage.write_text(NOTES.format(file=str(notes)) + (ROOT / "manage.py").read_text())
+    ready = re.compile(r"server at (http://[^/\s]+)")
+    command = (str(manage), "runserver", f"127.0.0.1:{free_port()}")
+    async with running_server(data_dir=tmp_path, command=command, ready=ready):
+        assert notes.read_text().split() == []
+
+
 async def streams(server, ollama):
     """The first event comes while the model has not said the rest."""
     gate = asyncio.Event()

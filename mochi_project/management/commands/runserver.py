@@ -6,11 +6,14 @@ Django's own speaks WSGI and keeps a stream back until it is over.
 from __future__ import annotations
 
 import argparse
+import os
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.urls import get_resolver
 from django.utils import autoreload
 
 from mochi_server.server.http_protocol import http_protocol
@@ -31,8 +34,12 @@ class Command(BaseCommand):
         host, port = self._address(options["addrport"])
         if options["noreload"]:
             self.serve(host, port)
-        else:
-            autoreload.run_with_reloader(self.serve, host, port)
+            return
+        if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":  # noqa: TID251 - Django's
+            # Two threads would import now, and could wait for one another.
+            with suppress(Exception):  # the checks say what is wrong with it
+                get_resolver().url_patterns  # noqa: B018 - imports
+        autoreload.run_with_reloader(self.serve, host, port)
 
     def _address(self, address: str | None) -> tuple[str, int]:
         host, port = settings.MOCHI.host, settings.MOCHI.port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import shutil
@@ -191,8 +192,14 @@ async def test_two_calls_of_one_reply_cannot_share_a_session(engine, ollama):
         ask(instruction="New."),
     ]
     ollama.reply(tool_calls=calls)
-    says(ollama, *["Well."] * 6, "End.")
-    events = await engine.turn(session)
+    is_refused = asyncio.Event()
+    for _ in range(6):
+        ollama.reply(["Well."], gate=is_refused)
+    says(ollama, "End.")
+    reader = (await engine.start(session)).reader()
+    events = await read_until(reader, "tool_result")
+    is_refused.set()  # neither of the others could end before
+    events += await read_all(reader)
     results = sorted(of_kind(events, "tool_result"), key=lambda told: told["call_index"])
     assert sorted(told["success"] for told in results[:2]) == [False, True]
     assert results[2]["success"] is True
