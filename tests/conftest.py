@@ -26,7 +26,7 @@ from chat.streaming import EventStreamResponse
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
-from mochi_server.core.caller import LOOPBACK, Caller, serving
+from mochi_server.core.caller import LOOPBACK, SERVER, Caller, serving, set_caller
 from tests.support import forked
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
@@ -96,7 +96,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the developer's settings."""
+    """No test sees the developer's settings, nor for whom the one before has worked."""
+    set_caller(SERVER)
     for name in [name for name in os.environ if name.startswith("MOCHI_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("OLLAMA_HOST", raising=False)
