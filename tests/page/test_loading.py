@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
@@ -43,3 +45,31 @@ async def test_a_part_that_never_arrives_is_asked_for_twice(shared):
         await until(lambda: len(asked), lambda count: count == 2)
         await page.wait_for_load_state("load")
     assert len(asked) == 2
+
+
+async def test_a_late_answer_replaces_no_later_one(shared):
+    is_newer = asyncio.Event()
+    late = []
+
+    async def hold_first(route):
+        response = await route.fetch()
+        if not late:
+            late.append(route.request)
+            await is_newer.wait()
+        await route.fulfill(response=response)
+
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.route("**/system-prompts", hold_first)
+        await page.goto(f"{shared.server.url}/#/prompts")
+        await until(lambda: late)
+        body = {"filename": "new.md", "content": "Be new."}
+        assert (await shared.server.post("/system-prompts", body))[0] == 201
+        await page.get_by_role("link", name="Models").click()
+        await page.get_by_role("link", name="Prompts").click()
+        await expect(page.get_by_role("link", name="new.md")).to_be_visible()
+        async with page.expect_event("requestfinished", lambda request: request == late[0]):
+            is_newer.set()
+        await page.evaluate("new Promise(requestAnimationFrame)")
+        await page.evaluate("new Promise(requestAnimationFrame)")
+        await expect(page.get_by_role("link", name="new.md")).to_have_count(1)

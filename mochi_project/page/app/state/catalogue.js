@@ -6,12 +6,18 @@ import { signal } from "../library.js";
 function resource(path, empty) {
   const state = signal({ value: empty, loaded: false, error: null });
   let request = null;
+  let latest = 0;
   async function load() {
+    latest += 1;
+    const number = latest;
+    let next;
     try {
-      state.value = { value: await get(path), loaded: true, error: null };
+      next = { value: await get(path), loaded: true, error: null };
     } catch (error) {
-      state.value = { ...state.peek(), loaded: true, error };
+      next = { ...state.peek(), loaded: true, error };
     }
+    if (number < latest) await request; // a later one, which knows more
+    else state.value = next;
   }
   return {
     state,
