@@ -26,6 +26,7 @@ from ..streaming import RUN_ID, EventStreamResponse
 from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
 from .confirmations import DECISION_ERRORS, Confirmed, DecisionBody, OpenConfirmation
 from .events import stream
+from .examples import USED_WINDOW
 from .runs import AcceptedRun, After, StoppedRun, position_of
 
 router = Router()
@@ -186,15 +187,7 @@ class ChatReply(ResponseModel):
                     "prompt_eval_count": 120,
                 },
                 "tool_calls_executed": [],
-                "context_window": {
-                    "current_window": 8192,
-                    "usage_tokens": 165,
-                    "reason": "initial_setup",
-                    "dropped_messages": 0,
-                    "summarised_messages": 0,
-                    "shortened_results": 0,
-                    "tool_tokens": 0,
-                },
+                "context_window": USED_WINDOW,
                 "finish_reason": "stop",
             }
         }

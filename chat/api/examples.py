@@ -41,7 +41,7 @@ _READ: dict[str, Any] = {
     "tool_call_id": "call_3",
     "agent_call_id": "call_2",
 }
-_USED_WINDOW: JSONObject = {
+USED_WINDOW: JSONObject = {
     "current_window": 8192,
     "usage_tokens": 165,
     "reason": "initial_setup",
@@ -130,7 +130,7 @@ _EXAMPLES: tuple[Event, ...] = (
         model=MODEL,
         eval_count=45,
         prompt_eval_count=120,
-        context_window=_USED_WINDOW,
+        context_window=USED_WINDOW,
         finish_reason="stop",
         timestamp="2026-01-02T03:04:05.678901Z",
         message={"content": "2 + 3 is 5.", "prompt_eval_count": 160, "eval_count": 9},
