@@ -138,6 +138,12 @@ async def test_a_file_is_dropped_on_the_list_of_chats(page):
     assert page.url.endswith("#/import")
 
 
+async def test_a_file_that_is_dropped_on_the_message_is_attached_to_it(page):
+    await page.get_by_role("button", name="New chat").click()
+    assert await page.evaluate(DROP, ["#composer", "notes.txt", "Tea."])
+    await expect(page.locator("#composer .attachments")).to_contain_text("notes.txt")
+
+
 async def test_the_browser_opens_no_file_that_is_dropped_beside_the_places_for_it(page):
     assert await page.evaluate(DROP, ["main", "other.json", "{}"])
     assert not await page.evaluate(DROP, ["main", None, None])  # a text goes its usual way

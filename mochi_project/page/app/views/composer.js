@@ -5,6 +5,7 @@ import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { Icon, IconButton } from "./icons.js";
+import { dropOf } from "./parts.js";
 import { ToolMenu } from "./tool-menu.js";
 
 const MOST_FILES = 20;
@@ -132,13 +133,7 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
     setOffered(offered.filter((each) => each !== file));
     attach([file]);
   };
-  const onDrop = (event) => {
-    if (event.dataTransfer.files.length === 0) return;
-    event.preventDefault();
-    attach(event.dataTransfer.files);
-  };
-  return html`<form class="composer" id="composer" onSubmit=${submit} onDrop=${onDrop}
-    onDragOver=${(event) => event.preventDefault()}>
+  return html`<form class="composer" id="composer" onSubmit=${submit} ...${dropOf(attach)}>
     ${files.length > 0 && html`<${Files} files=${files}
       remove=${(key) => setFiles(files.filter((file) => file.key !== key))} />`}
     ${offered.length > 0 && html`<${Offers} files=${offered} attach=${attachOffered} />`}

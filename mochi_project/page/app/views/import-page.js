@@ -8,20 +8,7 @@ import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { Icon } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { useFresh } from "./parts.js";
-
-/** Properties of a place to drop files on; what else is dropped there goes its usual way. */
-export function dropOf(take) {
-  return {
-    onDragOver: (event) => event.dataTransfer.types.includes("Files") && event.preventDefault(),
-    onDrop: (event) => {
-      const { files } = event.dataTransfer;
-      if (files.length === 0) return;
-      event.preventDefault();
-      take(files);
-    },
-  };
-}
+import { dropOf, useFresh } from "./parts.js";
 
 function Source() {
   const { value } = useFresh(models);

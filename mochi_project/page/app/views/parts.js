@@ -14,6 +14,19 @@ export function useFresh(resource) {
   return useValue(resource.state);
 }
 
+/** Properties of a place to drop files on; what else is dropped there goes its usual way. */
+export function dropOf(take) {
+  return {
+    onDragOver: (event) => event.dataTransfer.types.includes("Files") && event.preventDefault(),
+    onDrop: (event) => {
+      const { files } = event.dataTransfer;
+      if (files.length === 0) return;
+      event.preventDefault();
+      take(files);
+    },
+  };
+}
+
 /** A line that says what went wrong. */
 export const problemLine = (error) => html`<p class="error-text" role="alert">${error.message}</p>`;
 

@@ -11,9 +11,8 @@ import {
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
-import { dropOf } from "./import-page.js";
 import { Menu } from "./menu.js";
-import { dateOf } from "./parts.js";
+import { dateOf, dropOf } from "./parts.js";
 import { toggleTheme, theme } from "./theme.js";
 
 const PAGES = [
