@@ -2,13 +2,14 @@
 //
 // A browser says so of a file at its element, and shows nothing then.
 
-const SECONDS = 10;
 const KEY = "mochi-loaded-again";
+let isWhole = true;
 
 addEventListener("error", ({ target }) => {
   if (!["SCRIPT", "LINK"].includes(target.tagName)) return;
-  const last = Number(sessionStorage.getItem(KEY));
-  if (Date.now() - last < SECONDS * 1000) return; // it did not help
-  sessionStorage.setItem(KEY, `${Date.now()}`);
+  isWhole = false;
+  if (sessionStorage.getItem(KEY)) return; // it did not help
+  sessionStorage.setItem(KEY, "yes");
   location.reload();
 }, true);
+addEventListener("load", () => isWhole && sessionStorage.removeItem(KEY));
