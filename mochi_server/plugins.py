@@ -12,6 +12,7 @@ The ``pyproject.toml`` of such a package has::
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal
 
@@ -40,9 +41,13 @@ class Plugin:
         return "" if package is None else f"{package.name} {package.version}"
 
 
+_scanned = cache(entry_points)
+"""The entry points of all packages, of which each scan reads a file."""
+
+
 def plugins(group: Group) -> list[Plugin]:
     """Return what the installed packages name, by name."""
-    return sorted(map(Plugin, entry_points(group=group)), key=lambda plugin: plugin.name)
+    return sorted(map(Plugin, _scanned().select(group=group)), key=lambda plugin: plugin.name)
 
 
 def why(error: BaseException) -> str:
