@@ -36,9 +36,11 @@ class Plugin:
 
     @property
     def package(self) -> str:
-        """Name and version of the package."""
+        """Name and version of the package; the module's name where the package has no metadata."""
         package = self.entry.dist
-        return "" if package is None else f"{package.name} {package.version}"
+        if package is None or not {"Name", "Version"} <= {*package.metadata}:
+            return self.entry.module.partition(".")[0]
+        return f"{package.name} {package.version}"
 
 
 _scanned = cache(entry_points)

@@ -41,7 +41,9 @@ async def check_packages(runtime: Runtime) -> list[Finding]:
         if used.get(plugin.name, {}).get("PACKAGE") == plugin.package:
             findings.append(ok(f"{text}."))
         else:
-            findings.append(note(f"{text}, which is not used: another one has this name."))
+            is_test = runtime.settings.environment == "test"
+            why = "in test mode" if is_test else "as another one has this name"
+            findings.append(note(f"{text}, which is not used {why}."))
     return findings + [
         ok(f"The package {plugin.package} brings the group of tools {plugin.name}.")
         for plugin in plugins("mochi_server.tools")

@@ -37,6 +37,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mochi-broken\nVersion: 2.0\n")
     (told / "entry_points.txt").write_text(BROKEN)
+    untold = folder / "mochi_silent-3.0.dist-info"
+    untold.mkdir()
+    (untold / "entry_points.txt").write_text(
+        "[mochi_server.providers]\nsilent = mochi_silent.provider:Provider\n"
+    )
     return folder
 
 
@@ -76,3 +81,16 @@ async def test_doctor_lists_them(packages, tmp_path):
     assert "brings the provider ollama, which is not used" in ended.out
     assert PROBLEM in ended.out
     assert PROBLEM_OF_TOOLS in ended.out
+
+
+async def test_doctor_names_a_package_without_metadata_by_its_module(packages, tmp_path):
+    ended = await run_command("doctor", cwd=packages, env=environment(data_dir=tmp_path))
+    assert "The package mochi_silent brings the provider silent." in ended.out
+    assert "package None" not in ended.out
+
+
+async def test_doctor_says_that_test_mode_has_no_provider_of_a_package(packages, tmp_path):
+    variables = environment(data_dir=tmp_path, environment="test")
+    ended = await run_command("doctor", cwd=packages, env=variables)
+    assert "brings the provider parrot, which is not used in test mode." in ended.out
+    assert "another one has this name" not in ended.out
