@@ -21,7 +21,13 @@ from ..errors import (
     StorageUnavailable,
 )
 from ..protocol.completions import Chunk, Finish
-from ..protocol.events import ContentDelta, Event, HistoryCompacted, HistoryShortened
+from ..protocol.events import (
+    ContentDelta,
+    Event,
+    HistoryCompacted,
+    HistoryShortened,
+    MessageComplete,
+)
 from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from ..protocol.turn_request import NO_REQUEST, TurnRequest
 from ..providers.base import ModelRequest, Think
@@ -211,12 +217,19 @@ class Conversation:
             if not self.run.is_let_go:
                 await self.store(*results_or_interrupted(calls, results))
 
-    async def store_answer(self, reply: Reply, *, is_whole: bool = True) -> AssistantMessage:
+    async def store_answer(
+        self,
+        reply: Reply,
+        *,
+        is_whole: bool = True,
+        complete: Callable[[AssistantMessage], MessageComplete] | None = None,
+    ) -> AssistantMessage:
         """Store a reply without calls, which a person can read, and return its message.
 
         Args:
             reply: The reply.
             is_whole: Whether it has the form that it must have.
+            complete: If it ends the run: makes what readers are told of it.
         """
         message = reply.message(self.model.full_name)
         if not reply.has_answer:
@@ -227,26 +240,35 @@ class Conversation:
                 "The model ended its reply without any text.",
                 details={"model": self.model.full_name, "finish_reason": reason},
             )
-        await self.store(message, is_whole=is_whole)
+        event = None if complete is None else complete(message)
+        await self.store(message, is_whole=is_whole, complete=event)
         self.requests.learn(message)
         return message
 
     async def store(
-        self, *messages: AssistantMessage | ToolMessage, is_whole: bool = False
+        self,
+        *messages: AssistantMessage | ToolMessage,
+        is_whole: bool = False,
+        complete: MessageComplete | None = None,
     ) -> None:
         """Append messages to the session, also if the caller is cancelled meanwhile.
 
         Args:
             messages: The first ones of a run take the place of the answer that it replaces.
             is_whole: Whether they complete the answer: then what was kept until now goes.
+            complete: What readers are told of them, if they end the run.
         """
-        await run_to_completion(self._append(messages, is_whole=is_whole))
+        await run_to_completion(self._append(messages, is_whole=is_whole, complete=complete))
 
     async def _append(
-        self, messages: tuple[AssistantMessage | ToolMessage, ...], *, is_whole: bool
+        self,
+        messages: tuple[AssistantMessage | ToolMessage, ...],
+        *,
+        is_whole: bool,
+        complete: MessageComplete | None,
     ) -> None:
+        await self.run.storing(self.session_id, messages, complete)
         # A reply may have thousands of calls, each with its result.
-        await self.run.storing(self.session_id, messages)
         lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
 
         def change(session: ChatSession) -> None:
@@ -266,7 +288,7 @@ class Conversation:
         self.requests.note_stored(message.as_stored() for message in messages)
         self.session = None
         self.last_message_id = messages[-1].message_id
-        self.run.stored(self.session_id, messages)
+        self.run.stored(self.session_id, messages, complete)
 
     async def _request(self, extras: RequestExtras) -> ModelRequest:
         session = self.session or await self.sessions.get(self.session_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from ..core.caller import SERVER, serving
 from ..errors import RunInterrupted, SessionNotFound, SessionUnreadable
-from ..protocol.events import Done, ErrorEvent, Event
+from ..protocol.events import Done, ErrorEvent, Event, MessageComplete
 from ..protocol.messages import AssistantMessage, ToolMessage
 from ..services.history import objects
 from ..sessions import ChatSession, SessionManager
@@ -115,14 +116,20 @@ class RunRecovery:
 
     async def _end(self, writer: RunWriter, progress: RunProgress, ending: RunEnding) -> None:
         """Store what the run had said, settle its confirmations, and write its last lines."""
-        head, error = progress.head, ending.error
-        message_id = None
-        if not head.is_queued:
+        head, last, message_id = progress.head, list[Event](), None
+        complete = progress.fold.complete or await self._complete(progress)
+        if complete is not None:
+            ending, message_id = RunEnding("done"), complete.message_id
+            if progress.fold.complete is None:
+                last.append(complete)
+        elif not head.is_queued:
             message_id = await self._fold(writer, self._sessions, head.session_id, progress)
         for session_id in {agent.session_id for agent in progress.agents.values()}:
             await self._fold(writer, self._agent_sessions, session_id, progress)
         await self._confirmations.end_run(head.run_id)
-        last: list[Event] = [] if error is None else [ErrorEvent.of(error)]
+        error = ending.error
+        if error is not None:
+            last.append(ErrorEvent.of(error))
         last.append(Done(session_id=head.session_id))
         code = None if error is None else error.code
         _add_events(writer, progress, last)
@@ -130,6 +137,21 @@ class RunRecovery:
         logger.info("Run %s: session=%s run=%s", ending.state, head.session_id, head.run_id)
         for observer in self.observers:
             observer.on_ended(head, ending.state, error)
+
+    async def _complete(self, progress: RunProgress) -> MessageComplete | None:
+        """Return what readers are to be told of the answer, if the session has it whole."""
+        session_id = progress.head.session_id
+        complete = progress.of(session_id).complete
+        if complete is None:
+            return None
+        try:
+            session = await self._sessions.get(session_id)
+        except (SessionNotFound, SessionUnreadable):  # deleted or damaged meanwhile
+            return None
+        last = next(objects(session.tail()), {})
+        if last.get("message_id") != complete.message_id:
+            return None
+        return replace(complete, message=last)
 
     async def _fold(
         self, writer: RunWriter, manager: SessionManager, session_id: str, progress: RunProgress

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..errors import JSONObject, ResponseFormatNotMet
 from ..protocol.events import (
@@ -155,7 +156,11 @@ class Turn:
             ResponseFormatNotMet: there is a problem with its form.
         """
         conversation = self.conversation
-        message = await conversation.store_answer(reply, is_whole=problem is None)
+        complete = partial(self._complete, reply=reply, exhausted=exhausted)
+        is_last = problem is None and self._of_client(reply.calls) == reply.calls
+        message = await conversation.store_answer(
+            reply, is_whole=problem is None, complete=complete if is_last else None
+        )
         if problem is not None:
             raise ResponseFormatNotMet(
                 model=conversation.model.full_name,
@@ -168,7 +173,7 @@ class Turn:
         async with aclosing(self._run_open(message)) as batches:
             async for events in batches:
                 yield events
-        yield [self._complete(message, reply, exhausted=exhausted)]
+        yield [complete(message)]
 
     async def _resume(self, reply: AssistantMessage) -> AsyncGenerator[list[Event], None]:
         """Run what an earlier process has left of a reply's calls."""

@@ -9,6 +9,7 @@ import anyio
 
 from .server import Server
 from .sse import ServerEvent, events
+from .waiting import until
 
 
 class RunReader:
@@ -46,6 +47,12 @@ class RunReader:
         self._changed.clear()
         with anyio.fail_after(60):
             await self._changed.wait()
+
+    async def until_written(self, other: Server, words: int = 1) -> None:
+        """Wait until so many words of the run would outlive its server; another one tells it."""
+        await self.has("run_start")
+        path = f"/runs/{self.run_id}"
+        await until(lambda: other.get(path), lambda answer: answer[1]["tokens"] >= words)
 
     async def send(self, server: Server, message: str) -> None:
         """Send a message and read until the stream ends or the connection breaks."""

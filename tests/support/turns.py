@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
+from mochi_server.sessions.storage.base import SessionStorage
 from mochi_server.state import State
 
 from .fake_ollama import FakeOllama
@@ -28,7 +29,13 @@ class Bench:
     """A runtime that talks to a fake Ollama, with one place to look at everything."""
 
     def __init__(
-        self, folder: Path, ollama: FakeOllama, *, state: State | None = None, **settings: Any
+        self,
+        folder: Path,
+        ollama: FakeOllama,
+        *,
+        state: State | None = None,
+        storages: Mapping[str, SessionStorage] | None = None,
+        **settings: Any,
     ) -> None:
         self.ollama = ollama
         # no chats but those of the test
@@ -40,7 +47,9 @@ class Bench:
             idle_timeout=self.settings.ollama_idle_timeout_seconds,
             first_byte_timeout=self.settings.ollama_first_byte_timeout_seconds,
         )
-        self.runtime = Runtime(self.settings, providers={"ollama": provider}, state=state)
+        self.runtime = Runtime(
+            self.settings, providers={"ollama": provider}, state=state, storages=storages
+        )
         self.chat = self.runtime.chat
         self.runs = self.runtime.runs
         self.sessions = self.runtime.sessions

@@ -119,7 +119,8 @@ class Note:
 
     =============  ==========================================================================
     ``storing``    ``session_id``, ``messages`` (ids), ``until``: these messages are about to be
-                   stored, and hold what the events up to this number say
+                   stored, and hold what the events up to this number say; ``complete``: the payload
+                   of ``message_complete``, if they end the run
     ``started``    ``session_id``, ``call``: the call with this id is about to run;
                    ``arguments`` if a person has changed them
     ``result``     ``session_id``, ``message``: a call's message for the model, not yet stored

@@ -15,9 +15,11 @@ from ...protocol.events import (
     ConfirmationRequired,
     ContentDelta,
     Event,
+    MessageComplete,
     ReplyRetry,
     ThinkingDelta,
     ToolCallStarted,
+    event_of,
 )
 from ...protocol.fold import Fold
 from ...protocol.messages import AssistantMessage, ToolMessage
@@ -77,6 +79,8 @@ class ConversationProgress:
     """Id of the first of those messages; the session may not have them."""
     stored: set[str] = field(default_factory=set)
     """Ids of all messages of the run that were about to be stored."""
+    complete: MessageComplete | None = None
+    """What readers are told once the last of them is stored, if it ends the run."""
 
     def unstored(self, session: ChatSession) -> Unstored:
         """Return what the session does not hold."""
@@ -196,6 +200,8 @@ class RunProgress:
                 one = self.of(data["session_id"])
                 one.storing, one.before, one.now = data["messages"][0], one.now, Unstored()
                 one.stored.update(data["messages"])
+                complete = event_of(MessageComplete.type, data.get("complete", {}))
+                one.complete = complete if isinstance(complete, MessageComplete) else None
             case "started":
                 self.of(data["session_id"]).now.started[data["call"]] = data.get("arguments")
             case "result":

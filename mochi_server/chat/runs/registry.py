@@ -626,16 +626,8 @@ class RunRegistry:
                     await run.emit(events)
         except asyncio.CancelledError:
             running = self._running[run.run_id]
-            state, error = "stopped", running.reason
-            if run.is_parked:
-                state = "waiting"
-            elif error is not None:
-                state = "interrupted"
-                logger.info("Turn stopped: %s code=%s", _labels_of(run.head), error.code)
-            elif running.stopped:
-                logger.info("Turn stopped: %s", _labels_of(run.head))
-            else:
-                logger.info("Turn interrupted, its last reader has left: %s", _labels_of(run.head))
+            state, error = await self._cancelled(running)
+            if state == "stopped" and not running.stopped:
                 raise
         except MochiError as failure:
             log_failure(run.head.session_id, run.run_id, run.head.model, failure)
@@ -649,6 +641,23 @@ class RunRegistry:
                 await self._park(turn)
             else:
                 await self._end(turn, state, error)
+
+    async def _cancelled(self, running: _Running) -> tuple[RunState, MochiError | None]:
+        """Return how a run has ended whose task was cancelled."""
+        run, error = running.run, running.reason
+        if run.complete is not None:  # its answer was being stored, and is
+            await run.emit([run.complete])
+            return "done", None
+        if run.is_parked:
+            return "waiting", error
+        if error is not None:
+            logger.info("Turn stopped: %s code=%s", _labels_of(run.head), error.code)
+            return "interrupted", error
+        if running.stopped:
+            logger.info("Turn stopped: %s", _labels_of(run.head))
+        else:
+            logger.info("Turn interrupted, its last reader has left: %s", _labels_of(run.head))
+        return "stopped", None
 
     async def _park(self, turn: RunnableTurn) -> None:
         """Let the run go: whoever takes it up needs its journal and its session."""

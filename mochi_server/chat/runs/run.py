@@ -16,6 +16,7 @@ from ...protocol.events import (
     AgentStart,
     ConfirmationRequired,
     Event,
+    MessageComplete,
     RunStart,
     ToolInputRequired,
     ToolResultReady,
@@ -53,6 +54,8 @@ class Run:
         self._waiting = 0
         self.message_id: str | None = None
         """Id of the last message of the model that was stored, or is being stored now."""
+        self.complete: MessageComplete | None = None
+        """What readers are told of the answer that is stored, if it ends the run."""
         self.begun = asyncio.Event()
         """Set when the journal says that it has begun, or that it has ended before."""
         self.observers: Sequence[RunObserver] = ()
@@ -178,15 +181,29 @@ class Run:
             for observer in self.observers:
                 observer.on_answered(call)
 
-    def stored(self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]) -> None:
+    def stored(
+        self,
+        session_id: str,
+        messages: Sequence[AssistantMessage | ToolMessage],
+        complete: MessageComplete | None = None,
+    ) -> None:
         """Tell readers of whole messages what is stored in the session of the run."""
         if session_id == self.head.session_id:
             self.log.stored(messages)
+            self.complete = complete
 
     async def storing(
-        self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]
+        self,
+        session_id: str,
+        messages: Sequence[AssistantMessage | ToolMessage],
+        complete: MessageComplete | None = None,
     ) -> None:
         """Note that messages are about to be stored, which hold what was said until now.
+
+        Args:
+            session_id: The session.
+            messages: The messages.
+            complete: What readers are told of them once they are stored, if they end the run.
 
         Raises:
             RunInterrupted: another process has taken the run.
@@ -196,7 +213,9 @@ class Run:
                 if isinstance(message, AssistantMessage):
                     self.message_id = message.message_id
         ids = [message.message_id for message in messages]
-        await self._note("storing", session_id=session_id, messages=ids, until=self.log.end - 1)
+        until = self.log.end - 1
+        data = {} if complete is None else {"complete": complete.payload()}
+        await self._note("storing", session_id=session_id, messages=ids, until=until, **data)
 
     async def started(
         self, session_id: str, call_id: str, arguments: JSONObject | None = None

@@ -13,6 +13,7 @@ from mochi_server.chat.runs.log import LogReader
 from mochi_server.errors import MochiError, RunNotFound, RunStopped, SessionBusy
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
+from mochi_server.sessions.storage.memory import MemoryStorage
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import bench, kinds, read_all, read_until, text_of
 from tests.support.waiting import until
@@ -100,6 +101,50 @@ async def test_a_stop_keeps_the_partial_reply_and_answers_with_it(engine, other,
     assert await control.stop(started.run_id) == answer
     assert await other.runtime.run_control.stop_session(session) == answer
     await engine.turn(session, "Again.")
+
+
+class SlowStorage(MemoryStorage):
+    """Writes whatever has the words " on" only when it is let."""
+
+    def __init__(self):
+        super().__init__()
+        self.writing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def write(self, session_id, parts):
+        content = b"".join(parts)
+        if b"So on" in content:
+            self.writing.set()
+            await self.go_on.wait()
+        return await super().write(session_id, [content])
+
+
+@pytest.mark.parametrize("how", ["a person", "the server's end"])
+async def test_what_stops_a_run_while_its_whole_answer_is_being_stored_is_too_late(
+    tmp_path, ollama, how
+):
+    gate = endless(ollama)
+    storage = SlowStorage()
+    storages = {"default": storage, "agent_chats": MemoryStorage()}
+    async with bench(tmp_path, ollama, storages=storages) as engine:
+        session = await engine.session()
+        started = await engine.runtime.run_control.start(session, TurnRequest(message="Hi"))
+        gate.set()
+        with anyio.fail_after(30):
+            await storage.writing.wait()
+        ending = (
+            engine.runtime.run_control.stop(started.run_id)
+            if how == "a person"
+            else engine.runtime.aclose()
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: ending)
+            await anyio.wait_all_tasks_blocked()
+            storage.go_on.set()
+            events = await read_all(started.reader)
+        assert kinds(events)[-2:] == ["message_complete", "done"]
+        [_, answer] = (await engine.sessions.get(session)).stored_messages()
+        assert (answer["content"], answer.get("interrupted")) == ("So on", None)
+        assert events[-2].message_id == answer["message_id"]
 
 
 async def test_a_reply_in_one_piece_says_that_it_was_stopped(engine, ollama):

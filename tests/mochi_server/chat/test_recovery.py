@@ -17,7 +17,12 @@ from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core.clock import timestamp
-from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ReplyRetry
+from mochi_server.protocol.events import (
+    ConfirmationRequired,
+    ContentDelta,
+    MessageComplete,
+    ReplyRetry,
+)
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions import ChatSession, SessionManager
@@ -168,6 +173,51 @@ async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(
     await survivor.sessions.update(survivor.session_id, lambda session: session.append(stored))
     assert await survivor.recovery.recover("run_1")
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 3 ", None)]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_run_whose_answer_was_stored_is_done(survivor, is_told):
+    """The process has died between storing it and noting the end, or telling of it and that."""
+    answer = AssistantMessage(content="1 2 ", model="model")
+    complete = MessageComplete(
+        message_id=answer.message_id,
+        model="model",
+        eval_count=2,
+        prompt_eval_count=None,
+        context_window={},
+        finish_reason="length",
+        timestamp=answer.timestamp,
+    )
+    writer = await survivor.journal.take("run_1")
+    messages = {"session_id": survivor.session_id, "messages": [answer.message_id], "until": 2}
+    writer.note("storing", **messages, complete=complete.payload())
+    if is_told:
+        writer.add(3, [complete])
+    await survivor.journal.close(writer)
+    await survivor.sessions.update(survivor.session_id, lambda session: session.append(answer))
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    await runs.recover_dead()
+    status = await runs.status("run_1")
+    assert (status.state, status.code, status.message_id) == ("done", None, answer.message_id)
+    told, done = [event for _, event in events_of(await lines_of(survivor.journal))][-2:]
+    assert done.type == "done"
+    assert told == (complete if is_told else replace(complete, message=answer.as_stored()))
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", None)]
+
+
+async def test_a_run_whose_answer_was_about_to_be_stored_is_interrupted(survivor):
+    answer = AssistantMessage(content="1 2 ", model="model")
+    complete = {"message_id": answer.message_id, "model": "model", "context_window": {}}
+    rest = dict.fromkeys(("eval_count", "prompt_eval_count", "finish_reason", "timestamp"))
+    writer = await survivor.journal.take("run_1")
+    messages = {"session_id": survivor.session_id, "messages": [answer.message_id], "until": 2}
+    writer.note("storing", **messages, complete={**complete, **rest})
+    await survivor.journal.close(writer)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+    assert [event.type for _, event in events_of(await lines_of(survivor.journal))][-2:] == [
+        *("error", "done")
+    ]
 
 
 async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor):

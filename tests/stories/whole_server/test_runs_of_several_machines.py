@@ -254,7 +254,7 @@ async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
 @in_files_and_in_redis
 async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> None:
     first, reading = await begin(pair)
-    await first.has_more(50)
+    await first.until_written(pair.two)
     await pair.one.stop(signal.SIGKILL)
     await asyncio.gather(reading, return_exceptions=True)
     pair.ollama.forget()
