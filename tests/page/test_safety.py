@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
@@ -62,6 +64,18 @@ async def test_the_page_asks_for_the_token_and_keeps_it_in_the_tab(shared):
         await answered(page)
         await page.reload()
         await expect(page.locator(".answer")).to_contain_text("Welcome.")
+
+
+async def test_a_file_is_imported_where_the_server_wants_a_token(shared):
+    async with shared.page() as page:
+        await enter_token(page)
+        await page.get_by_role("link", name="Import").click()
+        async with page.expect_file_chooser() as chooser:
+            await page.get_by_role("button", name="Choose files").click()
+        chat = json.dumps({"messages": [{"role": "user", "content": "Green or black?"}]})
+        file = {"name": "tea.json", "mimeType": "application/json", "buffer": chat.encode()}
+        await (await chooser.value).set_files(file)
+        await expect(page.locator(".import").get_by_role("status")).to_have_text("1 new")
 
 
 async def test_the_token_is_kept_on_the_device_where_a_person_wants_that(shared):

@@ -24,6 +24,11 @@ export class ApiError extends Error {
   }
 }
 
+function authorization() {
+  const secret = token.read();
+  return secret ? { Authorization: `Bearer ${secret}` } : {};
+}
+
 const unreachable = () => new ApiError({ code: "UNREACHABLE", message: t.serverUnreachable }, 0);
 
 /** Return the error of an answer; `answer` is its JSON, or null. */
@@ -33,9 +38,7 @@ function errorOf(status, answer) {
 }
 
 async function send(method, path, { body, headers = {}, signal: abort, keepalive } = {}) {
-  const secret = token.read();
-  const options = { method, headers: { ...headers }, signal: abort, keepalive, cache: "no-store" };
-  if (secret) options.headers.Authorization = `Bearer ${secret}`;
+  const options = { method, headers: { ...headers, ...authorization() }, signal: abort, keepalive, cache: "no-store" };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -67,11 +70,10 @@ export const blob = async (path) => (await send("GET", path)).blob();
 export function upload(path, file, onProgress) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch() tells nothing of what it sends
-    const secret = token.read();
     request.open("POST", new URL(path, base));
     request.responseType = "json";
-    request.setRequestHeader("Content-Type", "application/octet-stream");
-    if (secret) request.setRequestHeader("Authorization", `Bearer ${secret}`);
+    const headers = { "Content-Type": "application/octet-stream", ...authorization() };
+    Object.entries(headers).forEach(([name, value]) => request.setRequestHeader(name, value));
     request.upload.onprogress = ({ loaded }) => onProgress(loaded);
     request.onerror = () => reject(unreachable());
     request.onload = () => {
