@@ -13,6 +13,7 @@ from django.db import OperationalError
 from pytest_django import DjangoDbBlocker
 
 from mochi_server.chat.confirmations.state import StateConfirmationStore
+from mochi_server.chat.journal.base import RunWriter
 from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.core import outages
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, StorageError
@@ -172,15 +173,23 @@ async def test_a_lease_is_renewed_though_nothing_is_written(make_journal: MakeJo
     assert not (await other.read("run_1")).is_held
 
 
-async def test_who_was_cut_off_cannot_write_what_another_has_taken(
-    make_journal: MakeJournal, line: Line, caplog: pytest.LogCaptureFixture
-) -> None:
+async def cut_off(
+    make_journal: MakeJournal, line: Line
+) -> tuple[RunJournal, RunJournal, RunWriter]:
+    """A run whose machine has no line any more, and whose lease is over; another machine."""
     own, other = make_journal(line, lease_seconds=0.3), make_journal()
     writer = own.begin(head())
     await write(own, writer, 1)
     line.cut()
     await write(own, writer, 2)
     await until_held(other, is_held=False)
+    return own, other, writer
+
+
+async def test_who_was_cut_off_cannot_write_what_another_has_taken(
+    make_journal: MakeJournal, line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, other, writer = await cut_off(make_journal, line)
     taken = await other.take("run_1")
     await write(other, taken, 100)
     line.mend()
@@ -199,12 +208,7 @@ async def test_who_was_cut_off_cannot_write_what_another_has_taken(
 async def test_who_was_cut_off_goes_on_with_what_nobody_has_taken(
     make_journal: MakeJournal, line: Line
 ) -> None:
-    own, other = make_journal(line, lease_seconds=0.3), make_journal()
-    writer = own.begin(head())
-    await write(own, writer, 1)
-    line.cut()
-    await write(own, writer, 2)
-    await until_held(other, is_held=False)
+    own, other, writer = await cut_off(make_journal, line)
     line.mend()
     await write(own, writer, 3)
     assert not writer.is_lost
