@@ -1,4 +1,4 @@
-"""Servers of sessions that restart."""
+"""Servers of sessions that restart, and processes that wait for them on a busy machine, too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from mochi_server.sessions import SessionManager
 
 from .postgresql import PostgreSQL
 from .redis import Redis
+
+WAITS_LONG = (
+    "-c",
+    (
+        "import sys; from mochi_server.core import outages; outages.OUTAGE_SECONDS = 100.0; "
+        "from mochi_server.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    ),
+    *("--port", "0"),
+)
+"""Arguments of Python that start a server which waits for restarts that take long."""
 
 
 async def change_during_restart(

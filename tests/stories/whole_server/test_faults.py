@@ -16,6 +16,7 @@ from mochi_server.testing import call, instructions, text
 from tests.support import network
 from tests.support.disk import may_mount, small_disk
 from tests.support.fake_ollama import FakeOllama
+from tests.support.outages import WAITS_LONG
 from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.redis import PERSISTENT, Redis, free_port, needs_redis, running_redis
 from tests.support.run_readers import RunReader
@@ -195,21 +196,33 @@ async def test_an_outage_has_one_status_on_every_route_and_wire(tmp_path: Path) 
 
 
 @needs_redis
-async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(tmp_path: Path) -> None:
-    async with server_over_redis(tmp_path, *PERSISTENT) as (redis, server):
-        reader, reading = await begin(server, 100)
+async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    words, gate = [f"{number} " for number in range(40)], asyncio.Event()
+    ollama.reply(words, delay=0.05, pause_after=39, gate=gate)
+    async with (
+        running_redis(tmp_path, *PERSISTENT) as redis,
+        running_server(
+            data_dir=tmp_path, ollama=ollama, session_storage="redis", redis_url=redis.url
+        ) as server,
+    ):
+        reader = RunReader(await server.new_session())
+        reading = asyncio.ensure_future(reader.send(server, "Go."))
+        await reader.has("content_delta")
         await redis.stop()
         other = await server.get(f"/sessions/{reader.session_id}")
         assert (other[0], other[1]["error"]["code"]) == (503, "STORAGE_UNAVAILABLE")
         assert (await server.get("/health/ready"))[0] == 503
         await redis.start()
+        await until(lambda: server.get("/health/ready"), lambda answer: answer[0] == 200)
+        gate.set()
         with anyio.fail_after(SECONDS):
             await reading
         assert reader.kinds[-2:] == ["message_complete", "done"]
         question, answer = await messages(server, reader.session_id)
         assert question["role"] == "user"
-        assert answer["content"] == reader.text
-        assert (await server.get("/health/ready"))[0] == 200
+        assert answer["content"] == reader.text == "".join(words)
         assert "Traceback" not in server.log
 
 
@@ -239,7 +252,9 @@ async def test_a_turn_stores_its_result_through_a_restart_of_redis(tmp_path: Pat
     write_tools(tmp_path / "tools", init=WAITING_TOOL)
     async with (
         running_redis(tmp_path, *PERSISTENT) as redis,
-        running_server(data_dir=tmp_path, session_storage="redis", redis_url=redis.url) as server,
+        running_server(
+            data_dir=tmp_path, command=WAITS_LONG, session_storage="redis", redis_url=redis.url
+        ) as server,
     ):
         settings = {"tools": ["wait"], "execution_policy": "never_confirm"}
         session_id = await server.new_session(MODEL, tool_settings=settings)

@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.sessions import SessionManager
 from tests.support.fake_ollama import FakeOllama
+from tests.support.outages import WAITS_LONG
 from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
 from tests.support.server import Server, environment, run_command, running_server
 from tests.support.waiting import until
@@ -134,7 +135,9 @@ async def test_a_turn_goes_on_through_a_restart_of_its_database(
 ):
     gate = asyncio.Event()
     ollama.reply([f"{number} " for number in range(100)], gate=gate, pause_after=5)
-    async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, command=WAITS_LONG, **in_database(database)
+    ) as server:
         session_id = await server.new_session()
 
         async def restart() -> None:
