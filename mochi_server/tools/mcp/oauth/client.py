@@ -57,6 +57,10 @@ class NotAuthorized(Exception):
     """A person or a server did not allow it; the text says why, and has no secret."""
 
 
+class _OtherTokens(Exception):
+    """Others have got tokens since those of a request were read."""
+
+
 class _Storage:
     """What the SDK keeps of one server."""
 
@@ -69,6 +73,8 @@ class _Storage:
         self._redirect_url = authorizations.redirect_url
         self._is_new = is_new
         """Whether a token that is there is not used: another is to be got."""
+        self._known: str | None = None
+        """The access token that was read or stored last."""
         self.signing = asyncio.Lock()
         """Held until a request is answered: another one may renew the tokens that were read."""
 
@@ -77,11 +83,24 @@ class _Storage:
 
     async def get_tokens(self) -> OAuthToken | None:
         tokens = None if self._is_new else _tokens(await self.read())
+        self._known = None if tokens is None else tokens.access_token
         if tokens is not None:
             self._secrets.add([tokens.access_token, tokens.refresh_token or ""])
         return tokens
 
+    async def check_unchanged(self) -> None:
+        """Make sure that the tokens are still those that were read or stored last.
+
+        Raises:
+            _OtherTokens: They are not.
+        """
+        known = self._known
+        await self.get_tokens()
+        if self._known != known:
+            raise _OtherTokens
+
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._known = tokens.access_token
         self._secrets.add([tokens.access_token, tokens.refresh_token or ""])
         expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
         values = tokens.model_dump(mode="json", exclude_none=True)
@@ -168,19 +187,25 @@ class _Signer(_Provider):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         async with self.storage.signing:
-            stored = await self.storage.read()
-            expires_at = stored.get("expires_at")
-            self.context.current_tokens = await self.storage.get_tokens()
-            self.context.token_expiry_time = expires_at if isinstance(expires_at, float) else None
-            flow = super().async_auth_flow(request)
-            try:
-                outgoing = await flow.__anext__()
-                while True:
-                    outgoing = await flow.asend((yield outgoing))
-            except StopAsyncIteration:
-                return
-            finally:
-                await flow.aclose()
+            while True:
+                await self._read_tokens()
+                flow = super().async_auth_flow(request)
+                try:
+                    outgoing = await flow.__anext__()
+                    while True:
+                        outgoing = await flow.asend((yield outgoing))
+                except StopAsyncIteration:
+                    return
+                except _OtherTokens:
+                    continue
+                finally:
+                    await flow.aclose()
+
+    async def _read_tokens(self) -> None:
+        stored = await self.storage.read()
+        expires_at = stored.get("expires_at")
+        self.context.current_tokens = await self.storage.get_tokens()
+        self.context.token_expiry_time = expires_at if isinstance(expires_at, float) else None
 
 
 def sign(
@@ -189,6 +214,7 @@ def sign(
     """Return what signs the requests of a connection; see ``Authorizations.auth``."""
 
     async def need(url: str) -> None:
+        await storage.check_unchanged()
         scope = parse_qs(urlsplit(url).query).get("scope", [None])[0]
         authorizations.begin(config, secrets, scope)
         raise AuthorizationNeeded("it needs an authorization")

@@ -138,6 +138,27 @@ async def test_a_request_beside_a_renewal_does_not_bring_the_old_token_back(
         assert [await first, await second] == ["Bearer new", "Bearer new"]
 
 
+async def test_a_request_that_an_authorization_has_overtaken_asks_for_no_other_one(
+    tmp_path: Path,
+) -> None:
+    url = "https://mcp.example/mcp"
+    persons = McpAuthorizations(tmp_path, redirect_url=CALLBACK)
+    client: JSONObject = {"client_id": "mochi", "redirect_uris": [CALLBACK]}
+    persons.tokens.update(url, client=client)
+    signer = persons.auth(McpServerConfig(name="a", url=url), SecretValues())
+    assert signer is not None
+    async with aclosing(signer.async_auth_flow(httpx2.Request("POST", url))) as flow:
+        request = await anext(flow)
+        assert "Authorization" not in request.headers
+        refused = httpx2.Response(401, request=request)
+        persons.tokens.update(url, tokens={"access_token": "new", "token_type": "Bearer"})
+        request = await flow.asend(refused)
+        while "Authorization" not in request.headers:  # where the server wants authorizations
+            request = await flow.asend(httpx2.Response(404, request=request))
+        assert (str(request.url), request.headers["Authorization"]) == (url, "Bearer new")
+    assert not persons.is_under_way("a")
+
+
 async def test_an_answer_counts_once_and_only_if_it_is_waited_for(tmp_path: Path) -> None:
     persons = authorizations(tmp_path)
     with pytest.raises(McpAuthorizationInvalid):
