@@ -20,7 +20,7 @@ const PAUSE = 2;
 /** Longest pause: a tab that nobody sees draws no frames, and would count as slow. */
 const LONGEST_PAUSE = 500;
 
-/** The open session, or null: `{id, session, items, variants, status}`. */
+/** The open session, or null: `{id, number, session, items, variants, status}`; a later load has a higher number. */
 export const chat = signal(null);
 
 /** The run that is shown below the items, or null; `live.version` grows with each change. */
@@ -53,6 +53,7 @@ export const speeds = new Map();
 let opened = null;
 let reading = null;
 const ended = new Set();
+let loads = 0;
 
 function draw(run, isNow = false) {
   const publish = () => {
@@ -72,18 +73,22 @@ function draw(run, isNow = false) {
 }
 
 async function load(id) {
+  loads += 1;
+  const number = loads;
   const [session, variants, status] = await Promise.all([
     get(`sessions/${part(id)}`),
     get(`sessions/${part(id)}/variants`),
     get(`sessions/${part(id)}/status`),
   ]);
-  return { id, session, items: itemsOf(session.messages), variants: variants.messages, status };
+  return { id, number, session, items: itemsOf(session.messages), variants: variants.messages, status };
 }
 
-async function show(id) {
-  const loaded = await load(id);
-  if (opened === id) chat.value = loaded;
+/** Show what was loaded, unless another session is open, or what is shown was asked for later. */
+function replaceBy(loaded) {
+  if (opened === loaded.id && loaded.number > (chat.peek()?.number ?? 0)) chat.value = loaded;
 }
+
+const show = async (id) => replaceBy(await load(id));
 
 export const reload = () => (opened ? show(opened) : Promise.resolve());
 
@@ -151,7 +156,7 @@ async function read(runId, { isOwn = false } = {}) {
   const loaded = await load(id).catch(fail);
   if (reading !== run) return;
   batch(() => {
-    if (loaded) chat.value = loaded;
+    if (loaded) replaceBy(loaded);
     sending.value = null;
     stopReading();
   });
@@ -271,10 +276,11 @@ export async function dropSession(id) {
 
 // Another tab or program may start a run of the open session, or change it.
 effect(() => {
-  const run = activeRuns.value[opened];
+  const id = opened;
+  const run = activeRuns.value[id];
   const isIdle = !reading && !sending.peek() && chat.peek();
   if (run && isIdle && !ended.has(run.run_id)) {
-    show(opened).then(() => reading || read(run.run_id)).catch(fail);
+    show(id).then(() => opened !== id || reading || read(run.run_id)).catch(fail);
   }
 });
 

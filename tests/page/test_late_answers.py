@@ -1,0 +1,90 @@
+"""Answers of the server that come late, or not in their order: in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.waiting import until
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+STALL = {"stall": {"seconds": 3600, "after_words": 4}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+        yield shared
+
+
+@asynccontextmanager
+async def late(page, address):
+    """Let the first answer to a GET arrive when the block ends; yields an event: it is given."""
+    is_given, is_due = asyncio.Event(), asyncio.Event()
+    requests = []
+
+    async def hold(route):
+        if requests or route.request.method != "GET":
+            await route.continue_()
+            return
+        requests.append(route.request)
+        response = await route.fetch()
+        is_given.set()
+        await is_due.wait()
+        await route.fulfill(response=response)
+
+    await page.route(address, hold)
+    yield is_given
+    async with page.expect_event("requestfinished", lambda request: request == requests[0]):
+        is_due.set()
+    for _ in range(2):  # the page has drawn what it makes of it
+        await page.evaluate("new Promise(requestAnimationFrame)")
+
+
+async def set_option(page, name, value):
+    async with page.expect_response(lambda response: response.request.method == "PATCH"):
+        await page.get_by_role("spinbutton", name=name).fill(value)
+        await page.keyboard.press("Tab")
+
+
+async def test_no_setting_is_lost(shared):
+    session_id = await shared.server.new_session()
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        async with late(page, f"**/sessions/{session_id}") as is_given:
+            await shared.server.request("PATCH", f"/sessions/{session_id}", {"title": "Once"})
+            await until(is_given.is_set)
+            await set_option(page, "Temperature", "0.3")
+            await expect(page.locator("main h1")).to_have_text("Once")
+        await expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0.3")
+        await set_option(page, "Top p", "0.9")
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    assert session["options"] == {"temperature": 0.3, "top_p": 0.9}
+
+
+async def test_a_run_is_shown_in_its_own_chat_alone(shared):
+    first = await shared.server.new_session("lorem", title="First")
+    second = await shared.server.new_session("lorem", title="Second")
+    async with shared.page(f"/#/chat/{first}") as page:
+        await expect(page.locator("main h1")).to_have_text("First")
+        async with late(page, f"**/sessions/{first}") as is_given:
+            message = scripted([{"text_message": {"text": "one two three four five"}}, STALL])
+            await shared.server.post(f"/chat/{first}/runs", {"message": message})
+            await until(is_given.is_set)
+            await page.goto(f"{shared.server.url}/#/chat/{second}")
+            await expect(page.locator("main h1")).to_have_text("Second")
+        await expect(page.locator(".answer")).to_have_count(0)
+        await send(page, scripted("Of the second."))
+        await answered(page)
+        await expect(page.locator(".answer .markdown")).to_have_text("Of the second.")
+        await page.goto(f"{shared.server.url}/#/chat/{first}")
+        await expect(page.locator(".answer")).to_contain_text("one two three")
+    await shared.server.post(f"/chat/{first}/stop")
