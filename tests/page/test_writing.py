@@ -103,3 +103,27 @@ async def test_an_answer_to_a_tool(shared):
     _, session = await shared.server.get(f"/sessions/{session_id}")
     [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
     assert result == "Ritz in Rome for 3"
+
+
+@pytest.mark.parametrize("kind", ["system-prompts", "presets"])
+async def test_an_editor_has_the_text_of_its_own_file(shared, kind):
+    field, place = {
+        "system-prompts": ("content", "prompts"),
+        "presets": ("system_prompt", "presets"),
+    }[kind]
+    names = ["first.md", "second.md"]
+    for name in names:
+        if kind == "system-prompts":
+            await shared.server.post(f"/{kind}", {"filename": name, "content": "."})
+        body = {"model": "lorem"} if kind == "presets" else {}
+        await shared.server.request("PUT", f"/{kind}/{name}", body | {field: f"Of {name}."})
+    async with shared.page(f"/#/{place}/first.md") as page:
+        text = page.get_by_role("textbox", name="System prompt")
+        await expect(text).to_have_value("Of first.md.")
+        await page.goto(f"{shared.server.url}/#/{place}/second.md")
+        await expect(text).to_have_value("Of second.md.")
+        await text.fill("Changed.")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("link", name="second.md")).to_be_visible()
+    stored = [(await shared.server.get(f"/{kind}/{name}"))[1][field] for name in names]
+    assert stored == ["Of first.md.", "Changed."]

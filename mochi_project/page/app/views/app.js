@@ -2,7 +2,7 @@
 
 import { tokenIsMissing } from "../api.js";
 import { html, useEffect, useState, useValue } from "../library.js";
-import { go, route } from "../router.js";
+import { address, go, route } from "../router.js";
 import { count as inboxCount } from "../state/inbox.js";
 import { token } from "../storage.js";
 import { t } from "../texts.js";
@@ -67,7 +67,7 @@ export function App() {
   const Page = PAGES[page];
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
   if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
-  else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${page} />`;
+  else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
   return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {
       event.preventDefault();

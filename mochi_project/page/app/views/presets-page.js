@@ -63,11 +63,11 @@ function EditPreset({ name, openSidebar }) {
   const [preset, setPreset] = useState(null);
   useEffect(() => {
     get(`presets/${part(name)}`).then(setPreset, (error) => setPreset({ error }));
-  }, [name]);
+  }, []);
   return html`<${PageFrame} title=${visible(name)} openSidebar=${openSidebar}>
     ${preset?.error && html`<p class="error-text" role="alert" dir="auto">${visible(preset.error.message)}</p>
       <p class="hint">${t.mendFile}</p>`}
-    ${preset && !preset.error && html`<${PresetEditor} name=${name} preset=${preset} key=${name} />`}
+    ${preset && !preset.error && html`<${PresetEditor} name=${name} preset=${preset} />`}
   </${PageFrame}>`;
 }
 

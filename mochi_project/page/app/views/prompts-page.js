@@ -50,9 +50,9 @@ function EditPrompt({ name, openSidebar }) {
   const [content, setContent] = useState(null);
   useEffect(() => {
     attempt(async () => setContent((await get(`system-prompts/${part(name)}`)).content));
-  }, [name]);
+  }, []);
   return html`<${PageFrame} title=${visible(name)} openSidebar=${openSidebar}>
-    ${content !== null && html`<${PromptEditor} name=${name} content=${content} key=${name} />`}
+    ${content !== null && html`<${PromptEditor} name=${name} content=${content} />`}
   </${PageFrame}>`;
 }
 
