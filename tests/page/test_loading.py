@@ -33,7 +33,7 @@ async def test_the_page_is_loaded_again_when_a_part_has_not_arrived(shared, part
             await page.wait_for_load_state("load")
 
 
-async def test_a_part_that_never_arrives_is_asked_for_twice(shared):
+async def test_a_part_that_never_arrives_is_asked_for_twice_and_the_page_says_so(shared):
     asked = []
 
     async def refuse(route):
@@ -45,8 +45,12 @@ async def test_a_part_that_never_arrives_is_asked_for_twice(shared):
         await page.route("**/texts.js", refuse)
         await page.goto(shared.server.url, wait_until="commit")
         await until(lambda: len(asked), lambda count: count == 2)
-        await page.wait_for_load_state("load")
-    assert len(asked) == 2
+        await expect(page.get_by_role("alert")).to_contain_text("has not arrived")
+        assert len(asked) == 2
+        await page.unroute("**/texts.js")
+        await page.get_by_role("link", name="Load it again").click()
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_a_late_answer_replaces_no_later_one(shared):
