@@ -70,6 +70,38 @@ async def test_no_setting_is_lost(shared):
     assert session["options"] == {"temperature": 0.3, "top_p": 0.9}
 
 
+REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new chat", "chat"])
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])
+async def test_what_is_written_while_a_message_is_sent_stays(shared, is_new, is_refused):
+    session_id = await shared.server.new_session("lorem")
+    is_asked, is_due = asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+        await is_due.wait()
+        await (route.fulfill(status=503, json=REFUSAL) if is_refused else route.continue_())
+
+    async with shared.page("/" if is_new else f"/#/chat/{session_id}") as page:
+        await page.route("**/chat/*/runs", hold)
+        await send(page, "A question")
+        await until(is_asked.is_set)
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value("")
+        await box.press_sequentially("And more")
+        is_due.set()
+        if is_refused:
+            await expect(page.get_by_role("alert")).to_contain_text("Too much at once.")
+        else:
+            await answered(page)
+        left = "A question\n\nAnd more" if is_refused else "And more"
+        await expect(box).to_have_value(left)
+        await page.reload()
+        await expect(box).to_have_value(left)
+
+
 async def test_a_run_is_shown_in_its_own_chat_alone(shared):
     first = await shared.server.new_session("lorem", title="First")
     second = await shared.server.new_session("lorem", title="Second")

@@ -185,7 +185,6 @@ export function NewChatPage({ openSidebar }) {
       if (!used) throw new Error(t.noModelYet);
       preference.write("model", used);
       const id = await createSession({ model: used, ...withTools(draft, uses) });
-      drafts.write(NEW, "");
       await open(id);
       try {
         await send(id, text, files);
@@ -196,6 +195,8 @@ export function NewChatPage({ openSidebar }) {
         go("chat", id);
         throw error;
       }
+      drafts.write(id, drafts.read(NEW)); // what was written meanwhile
+      drafts.write(NEW, "");
       go("chat", id);
     }, "send");
     setStarting(false);

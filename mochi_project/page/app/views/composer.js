@@ -101,8 +101,9 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
     // A message has a text: that of files alone is their names.
     const message = text.trim() ? text : files.map(({ name }) => name).join(", ");
     if (!(await onSend(message, files))) {
-      write(text);
-      setFiles(files);
+      const since = area.current?.value ?? drafts.read(session);
+      write([text, since].filter(Boolean).join("\n\n"));
+      setFiles((added) => [...files, ...added]);
     }
     setSending(false);
     area.current?.focus();
