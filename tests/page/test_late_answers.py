@@ -102,6 +102,38 @@ async def test_what_is_written_while_a_message_is_sent_stays(shared, is_new, is_
         await expect(box).to_have_value(left)
 
 
+async def test_the_last_one_of_two_changes_holds(shared):
+    session_id = await shared.server.new_session()
+    goes_on = asyncio.Event()
+    changes = []
+
+    async def hold_first(route):
+        if route.request.method == "PATCH":
+            changes.append(route.request.post_data_json)
+            if len(changes) == 1:
+                await goes_on.wait()
+        await route.continue_()
+
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        await page.route(f"**/sessions/{session_id}", hold_first)
+        field = page.get_by_role("spinbutton", name="Temperature")
+        for value in ("0.3", "0.5"):
+            await field.fill(value)
+            await page.keyboard.press("Tab")
+            # What the page has sent before this is on its way.
+            assert await page.evaluate("fetch('/api/v1/health').then(({ ok }) => ok)")
+        assert [each["options"] for each in changes] == [{"temperature": 0.3}]
+        goes_on.set()
+        await until(lambda: len(changes) == 2)
+        await expect(field).to_have_value("0.5")
+        await until(lambda: shared.server.get(f"/sessions/{session_id}"), has_last)
+
+
+def has_last(answer):
+    return answer[1]["options"] == {"temperature": 0.5}
+
+
 async def test_a_run_is_shown_in_its_own_chat_alone(shared):
     first = await shared.server.new_session("lorem", title="First")
     second = await shared.server.new_session("lorem", title="Second")

@@ -9,7 +9,7 @@ import { change } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { useChatSettings } from "./chat-settings.js";
+import { inOrder, useChatSettings } from "./chat-settings.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
@@ -90,7 +90,7 @@ function OpenSession({ current, openSidebar }) {
   const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
   const model = modelNamed(session.model);
   const save = (changes) => attempt(async () => {
-    await change(id, changes);
+    await inOrder(() => change(id, changes));
     await reload();
   });
   const kept = useChatSettings(session, status.execution_policy, save);

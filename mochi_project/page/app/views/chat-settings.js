@@ -8,6 +8,15 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
   agent_settings: ofAgents ?? {},
 });
 
+let lastChange = Promise.resolve();
+
+/** Do what changes a chat when what was to be done before is done: requests may overtake one another. */
+export function inOrder(action) {
+  const done = lastChange.then(action);
+  lastChange = done.catch(() => {});
+  return done;
+}
+
 /**
  * Return `{values, policy, set, setTools}`. `settings` is a session, or what a new one will have; `save(changes)`
  * keeps some of them, and ends when `settings` have them; `usualPolicy` holds where they name none.

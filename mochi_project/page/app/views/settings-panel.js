@@ -7,6 +7,7 @@ import { reload } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
+import { inOrder } from "./chat-settings.js";
 import { IconButton } from "./icons.js";
 import { useFresh } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
@@ -59,7 +60,7 @@ export function SettingsPanel({ settings, status, sessionId, close, kept }) {
     if (!sessionId) await set({ system_prompt: text.trim() ? text : undefined });
     else {
       const path = `sessions/${part(sessionId)}/system-prompt`;
-      await (text.trim() ? put(path, { content: text }) : remove(path));
+      await inOrder(() => (text.trim() ? put(path, { content: text }) : remove(path)));
       await reload();
     }
   });
