@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
@@ -148,6 +150,7 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await shared.server.post(f"/chat/{session}/runs", {"message": message})
         await expect(page.locator(".badge")).to_have_text("1")
         await expect(page).to_have_title("(1) mochi")
+        await expect(page.locator(".card time")).to_have_attribute("title", re.compile("20.."))
         await press(page, "Deny")
         await page.get_by_role("textbox", name="Reason").fill("Not today.")
         await page.keyboard.press("Enter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -334,6 +335,7 @@ async def test_a_rule_that_was_remembered_is_listed_and_removed(shared, page):
     await visit(page, shared, "rules")
     entry = page.locator(".page li.card").filter(has_text="roll_dice")
     await expect(entry).to_contain_text("Allowed")
+    await expect(entry.locator("time")).to_have_attribute("title", re.compile("20.."))
     await entry.get_by_role("button", name="Remove the rule of roll_dice").click()
     await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     await expect(page.get_by_text("There are no rules.")).to_be_visible()

@@ -12,6 +12,7 @@ import { Decision } from "./decision.js";
 import { Elicitation } from "./elicitation.js";
 import { Icon } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
+import { Moment } from "./parts.js";
 
 /** A link to the conversation in which a call waits, by its title. */
 function Conversation({ id }) {
@@ -33,14 +34,13 @@ function Conversation({ id }) {
 
 function Entry({ confirmation }) {
   const { tool_name: tool, agent_name: agent, session_id: session } = confirmation;
-  const since = new Date(confirmation.asked_at).toLocaleTimeString();
   return html`<li class="card call asking">
     <div class="card-head">
       <${Icon} name="tool" />
       <code class="name"><bdi>${visible(tool)}</bdi></code>
       ${agent && html`<span class="tag">${t.agentNamed(visible(agent))}</span>`}
       <span class="grow"></span>
-      <time datetime=${confirmation.asked_at}>${since}</time>
+      <${Moment} at=${confirmation.asked_at} />
     </div>
     <div class="card-body">
       <${Conversation} id=${session} />

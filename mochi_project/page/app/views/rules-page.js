@@ -10,7 +10,7 @@ import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
 import { IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { Empty, Facts, Loaded, useFresh } from "./parts.js";
+import { Empty, Facts, Loaded, Moment, useFresh } from "./parts.js";
 
 const nameOf = (rule) => (rule.tool === "*" ? t.everyTool : rule.tool);
 
@@ -20,7 +20,7 @@ function Rule({ rule, onRemoved }) {
   const facts = [
     ...patterns.map(([argument, pattern]) => [visible(argument), html`<code>${visible(pattern)}</code>`]),
     [t.onlyFrom, rule.tool_source],
-    [t.madeAt, rule.created_at && new Date(rule.created_at).toLocaleString()],
+    [t.madeAt, rule.created_at && html`<${Moment} at=${rule.created_at} />`],
     [t.madeBy, rule.created_by],
   ];
   const onRemove = async () => {
