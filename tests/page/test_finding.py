@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import datetime, timezone
 
@@ -70,6 +71,42 @@ async def test_older_chats_are_under_the_month_of_their_last_change(page):
     await expect(group(page, "December 2023").get_by_role("listitem")).to_have_text("Bread")
     link = page.get_by_role("link", name="Bread")
     await expect(link).to_have_attribute("title", WHOLE)
+
+
+async def test_a_chat_of_the_future_is_none_of_the_last_day(shared, page):
+    time = datetime(2999, 1, 1, tzinfo=timezone.utc)
+    _, result = await shared.server.post("/sessions/import", [exported("Later", time, False)])
+    await expect(group(page, "In the future").get_by_role("listitem")).to_have_text("Later")
+    await shared.server.request("DELETE", f"/sessions/{result['imported'][0]['session_id']}")
+
+
+async def test_the_list_says_what_it_shows_also_while_another_one_is_on_its_way(shared, page):
+    is_due = asyncio.Event()
+
+    async def hold(route):
+        await is_due.wait()
+        await route.continue_()
+
+    await page.route("**/sessions?query=*", hold)
+    search = page.get_by_role("searchbox", name="Search")
+    await expect(group(page, "May 2024")).to_be_visible()
+    async with page.expect_request("**/sessions?query=*"):
+        await search.fill("tea")
+    await page.get_by_role("link", name="Models").click()  # the list is drawn again
+    await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+    await expect(group(page, "May 2024")).to_be_visible()
+    await expect(group(page, "Found")).to_have_count(0)
+    is_due.set()
+    await expect(group(page, "Found").get_by_role("listitem")).to_have_count(2)
+
+
+async def test_an_archive_without_chats_is_no_list_without_any(shared, page):
+    _, archive = await shared.server.get("/sessions?archived=true")
+    [tea] = [f"/sessions/{each['session_id']}" for each in archive["sessions"]]
+    await shared.server.request("PATCH", tea, {"archived": False})
+    await page.get_by_role("checkbox", name="Archived").check()
+    await expect(page.locator(".sessions")).to_have_text("Nothing found.")
+    await shared.server.request("PATCH", tea, {"archived": True})
 
 
 async def test_a_message_says_when_it_was_written(page):

@@ -122,6 +122,20 @@ async def test_a_menu_and_a_dialog_give_the_focus_back(shared, page, key):
     await expect(menu).to_be_focused()
 
 
+@pytest.mark.parametrize("place", ["button", "a"], ids=["menu", "link"])
+async def test_a_chat_that_comes_into_another_group_keeps_the_focus(shared, page, place):
+    session_id = await shared.server.new_session("lorem", title="To be pinned")
+    focused = page.locator(f".session:has(a[href$='{session_id}']) {place}").first
+    await focused.focus()
+    pinned = page.locator(".sessions section").filter(
+        has=page.get_by_role("heading", name="Pinned")
+    )
+    await shared.server.request("PATCH", f"/sessions/{session_id}", {"pinned": True})
+    await expect(pinned).to_contain_text("To be pinned")
+    await expect(focused).to_be_focused()
+    await shared.server.request("DELETE", f"/sessions/{session_id}")
+
+
 async def test_the_list_of_a_narrow_page_closes_and_gives_the_focus_back(page):
     await page.set_viewport_size({"width": 390, "height": 800})
     await go_to(page, "^Show conversations$", "Shift+Tab")

@@ -55,6 +55,7 @@ export const t = {
   allTags: "All tags",
   found: "Found",
   pinned: "Pinned",
+  future: "In the future",
   lastDay: "Last 24 hours",
   lastWeek: "Last 7 days",
   earlier: "Earlier",

@@ -16,6 +16,9 @@ export const isLoaded = signal(false);
 export const hasMore = signal(false);
 export const filter = signal({ query: "", archived: false, tag: "" });
 
+/** The filter by which `sessions` were found; another one may be on its way. */
+export const foundBy = signal(filter.peek());
+
 /** Runs that go on, by the id of their session. */
 export const activeRuns = signal({});
 
@@ -38,7 +41,8 @@ function archivedOf(words, isOnlyArchived) {
 async function load() {
   latest += 1;
   const number = latest;
-  const { query: words, archived, tag } = filter.peek();
+  const asked = filter.peek();
+  const { query: words, archived, tag } = asked;
   const answer = await get(
     `sessions${query({ query: words.trim(), archived: archivedOf(words, archived), tag, limit: wanted })}`,
   );
@@ -46,6 +50,7 @@ async function load() {
   const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
   batch(() => {
     if (JSON.stringify(shown) !== JSON.stringify(sessions.peek())) sessions.value = shown;
+    foundBy.value = asked;
     problems.value = answer.problems;
     hasMore.value = answer.next_cursor !== null;
     isLoaded.value = true;

@@ -1,12 +1,12 @@
 // The list of sessions, and the way to the other pages.
 
-import { html, memo, useEffect, useRef, useValue } from "../library.js";
+import { html, memo, useEffect, useLayoutEffect, useRef, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
 import {
-  activeRuns, change, deleteSession, download, filter, hasMore, isLoaded, loadMore, problems, sessions, title,
+  activeRuns, change, deleteSession, download, filter, foundBy, hasMore, isLoaded, loadMore, problems, sessions, title,
 } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
@@ -75,6 +75,7 @@ function groupOf(session, isSearch) {
   const date = dateOf(session.updated_at);
   if (!date) return t.earlier;
   const days = (Date.now() - date) / 86_400_000;
+  if (days < -1) return t.future; // less is another clock
   if (days < 1) return t.lastDay;
   if (days < 7) return t.lastWeek;
   return t.month(date);
@@ -91,7 +92,19 @@ function walk(event) {
   next.focus();
 }
 
+/** Give the focus back to a row that has lost it, as one that is drawn in another group does. */
+function useFocusOfRows() {
+  const had = document.activeElement;
+  const link = had.closest(".session")?.querySelector("a");
+  useLayoutEffect(() => {
+    if (!link || had.isConnected) return;
+    const row = document.querySelector(`.session > a[href="${link.getAttribute("href")}"]`)?.parentElement;
+    row?.querySelector(had === link ? "a" : "button").focus();
+  });
+}
+
 function List() {
+  useFocusOfRows();
   const all = useValue(sessions);
   const { name, page } = useValue(route);
   const active = useValue(activeRuns);
@@ -99,7 +112,8 @@ function List() {
   const more = useValue(hasMore);
   const loaded = useValue(isLoaded);
   const unreadable = useValue(problems);
-  const isSearch = filter.peek().query.trim() !== "";
+  const { query, archived, tag } = useValue(foundBy);
+  const isSearch = query.trim() !== "";
   const groups = new Map();
   for (const session of all) {
     const group = groupOf(session, isSearch);
@@ -113,7 +127,7 @@ function List() {
         isArchived=${isSearch && session.archived} isOpen=${page === "chat" && name === session.session_id}
         isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)} />`)}</ul>
     </section>`)}
-    ${loaded && all.length === 0 && html`<p class="hint">${isSearch ? t.nothingFound : t.noSessions}</p>`}
+    ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived || tag ? t.nothingFound : t.noSessions}</p>`}
     ${more && html`<button type="button" class="quiet wide" onClick=${loadMore}>${t.showMore}</button>`}
     ${unreadable.length > 0 && html`<p class="hint">${t.unreadable(unreadable.length)}</p>`}
   </nav>`;
