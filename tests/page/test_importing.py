@@ -129,6 +129,61 @@ async def test_a_file_that_is_being_read_says_so(page):
     await expect(entry.get_by_role("status")).to_have_text("1 new")
 
 
+async def test_how_long_the_server_reads_is_not_known(page):
+    goes_on = asyncio.Event()
+    answer = json.dumps({"imported": [], "left_out": {}, "problems": []})
+
+    async def read_slowly(reader, writer):
+        await reader.readuntil(b"[")  # the file
+        await goes_on.wait()
+        head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(answer)}\r\n\r\n"
+        writer.write((head + answer).encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(read_slowly, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        there = f"http://{host}:{port}/"
+        await page.route("**/sessions/import*", lambda route: route.continue_(url=there))
+        await choose(page, "large.json", claude(["Large"]))
+        entry = card(page, "large.json")
+        await expect(entry.get_by_role("status")).to_have_text("Being read…")
+        await expect(entry.locator("progress:indeterminate")).to_be_visible()
+        goes_on.set()
+        await expect(entry.get_by_role("status")).to_have_text("Nothing to import")
+
+
+async def test_a_file_that_is_gone_when_its_turn_comes_cannot_be_read(page, tmp_path):
+    goes_on = asyncio.Event()
+
+    async def hold(route):
+        await goes_on.wait()
+        await route.continue_()
+
+    await page.route("**/sessions/import*", hold, times=1)
+    first, gone = tmp_path / "first.json", tmp_path / "gone.json"
+    for path in (first, gone):
+        path.write_text(claude([path.stem, "Are you there?", "Yes."]))
+    async with page.expect_file_chooser() as chooser:
+        await page.get_by_role("button", name="Choose files").click()
+    await (await chooser.value).set_files([first, gone])
+    await expect(card(page, "gone.json")).to_be_visible()
+    gone.unlink()
+    goes_on.set()
+    await expect(card(page, "first.json").get_by_role("status")).to_have_text("1 new")
+    await expect(card(page, "gone.json")).to_contain_text("cannot read this file")
+
+
+async def test_a_folder_that_is_dropped_cannot_be_read(page, tmp_path):
+    place = await page.locator(".source").bounding_box()
+    session = await page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(tmp_path)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        at = {"x": place["x"] + 10, "y": place["y"] + 10}
+        await session.send("Input.dispatchDragEvent", {"type": kind, "data": data, **at})
+    await expect(card(page, tmp_path.name)).to_contain_text("cannot read this file")
+
+
 async def test_a_file_is_dropped_on_the_list_of_chats(page):
     await page.get_by_role("link", name="Models").click()
     assert await page.evaluate(

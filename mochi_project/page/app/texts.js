@@ -371,6 +371,7 @@ export const t = {
   modelOfFile: "The one that the file names",
   isRead: "Being read…",
   importFailed: "Not imported",
+  cannotRead: "The browser cannot read this file. It may be a folder, or no longer be there.",
   importedCount: (created, continued, unchanged) => {
     const parts = [created && `${number(created)} new`, continued && `${number(continued)} continued`,
       unchanged && `${number(unchanged)} here already`];

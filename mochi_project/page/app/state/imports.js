@@ -2,6 +2,7 @@
 
 import { query, upload } from "../api.js";
 import { signal } from "../library.js";
+import { t } from "../texts.js";
 import { refresh } from "./sessions.js";
 
 /** `{id, name, size, sent, result, error}` each, the latest first; `result` is what the API answers, else null. */
@@ -13,13 +14,16 @@ function update(id, changes) {
   imports.value = imports.peek().map((each) => (each.id === id ? { ...each, ...changes } : each));
 }
 
+/** Resolve to whether the browser can read a file: it cannot read a folder, or what is gone since. */
+const canRead = (file) => file.slice(0, 1).arrayBuffer().then(() => true, () => false);
+
 async function importFile(id, file, model) {
   try {
     const path = `sessions/import${query({ model })}`;
     update(id, { result: await upload(path, file, (sent) => update(id, { sent })) });
     refresh();
   } catch (error) {
-    update(id, { error });
+    update(id, { error: (await canRead(file)) ? error : new Error(t.cannotRead) });
   }
 }
 

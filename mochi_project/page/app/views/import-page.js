@@ -47,13 +47,19 @@ function Result({ result }) {
       <ul>${problems.map(({ place, reason }) => html`<li key=${place}><code dir="ltr">${visible(place)}</code> ${visible(reason)}</li>`)}</ul>`}`;
 }
 
+/** How much is sent; without a value while the server reads, which a drawn one cannot lose again. */
+function Progress({ size, sent }) {
+  const known = sent < size ? { max: size, value: sent } : {};
+  return html`<progress ...${known} aria-label=${t.progress}></progress>`;
+}
+
 function Import({ entry }) {
   const { name, size, sent, result, error } = entry;
   return html`<li class="card import ${error ? "failed" : ""}">
     <div class="card-head"><${Icon} name="import" />
       <span class="name" dir="auto">${visible(name)}</span>
       <span class="state" role="status">${stateOf(entry)}</span></div>
-    ${!result && !error && html`<progress max=${size} value=${sent < size ? sent : null} aria-label=${t.progress}></progress>`}
+    ${!result && !error && html`<${Progress} key=${sent < size} size=${size} sent=${sent} />`}
     ${(result || error) && html`<div class="card-body">
       ${error ? html`<p dir="auto">${visible(error.message)}</p>` : html`<${Result} result=${result} />`}
     </div>`}
