@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .providers.base import Provider
     from .sessions.storage.base import SessionStorage
     from .state import Signals, State
-    from .tools.base import ToolLoader
+    from .tools.base import ToolLoader, ToolSource
     from .tools.mcp.servers.registry import McpServers
     from .tools.mcp.transports.sandboxed import SandboxLauncher
     from .workspace.session_folders import SessionFolders
@@ -240,6 +240,28 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
         variables=settings.tool_env,
         confinement=confinement,
     )
+
+
+def build_tool_sources(settings: MochiServerSettings, loader: ToolLoader) -> list[ToolSource]:
+    """Build the source of the tools folder, and one for each entry point of a package."""
+    from .tools.base import FolderSpec, PackageEntry  # noqa: PLC0415 - a quicker start of commands
+    from .tools.folder.snapshot import RELOAD_STAMP  # noqa: PLC0415
+    from .tools.folder.source import DirectorySource  # noqa: PLC0415
+
+    specs = [("directory", FolderSpec(path=settings.tools_path))]
+    for plugin in plugins("mochi_server.tools"):
+        entry = PackageEntry(plugin.name, plugin.entry.module, plugin.entry.attr)
+        specs.append((f"package:{plugin.name}", FolderSpec(path=plugin.place, entry=entry)))
+    return [
+        DirectorySource(
+            spec,
+            name=name,
+            loader=loader,
+            stamp=settings.state_path / RELOAD_STAMP,
+            default_timeout=settings.tool_timeout_seconds,
+        )
+        for name, spec in specs
+    ]
 
 
 def build_sandbox_launcher(

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Literal
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, cast
 
 Group = Literal["mochi_server.providers", "mochi_server.tools"]
 
@@ -35,12 +37,25 @@ class Plugin:
         return ".".join(filter(None, (self.entry.module, self.entry.attr)))
 
     @property
+    def place(self) -> Path:
+        """Folder of the package, or its only file; to find it nothing is imported."""
+        name = self.entry.module.partition(".")[0]
+        spec = find_spec(name)
+        if spec is None:  # it is not where it should be
+            return Path(str(self._distribution.locate_file(name)))
+        return Path((spec.submodule_search_locations or [spec.origin or name])[0])
+
+    @property
     def package(self) -> str:
         """Name and version of the package; the module's name where the package has no metadata."""
-        package = self.entry.dist
-        if package is None or not {"Name", "Version"} <= {*package.metadata}:
+        package = self._distribution
+        if not {"Name", "Version"} <= {*package.metadata}:
             return self.entry.module.partition(".")[0]
         return f"{package.name} {package.version}"
+
+    @property
+    def _distribution(self) -> Distribution:
+        return cast("Distribution", self.entry.dist)  # which all have that a scan finds
 
 
 _scanned = cache(entry_points)

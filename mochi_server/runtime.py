@@ -26,6 +26,7 @@ from .backends import (
     build_state_of_runs,
     build_storage,
     build_tool_loader,
+    build_tool_sources,
     default_providers,
     default_storages,
 )
@@ -54,7 +55,6 @@ from .core.aio import BackgroundTasks
 from .core.audit import AuditLog
 from .core.space import SpaceLimit
 from .errors import ShuttingDown, StorageError
-from .plugins import plugins
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
@@ -77,11 +77,8 @@ from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
 from .sessions.storage.memory import MemoryStorage
 from .state import Signals, State
-from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
-from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
-from .tools.folder.source import DirectorySource
 from .tools.mcp.prompts import McpPrompts
 from .tools.mcp.resources import McpResources
 from .tools.mcp.servers.feed import McpFeed
@@ -395,23 +392,12 @@ class Runtime:
     def _catalogue(self, functions: Sequence[Callable[..., Any]]) -> ToolCatalogue:
         settings = self.settings
         timeout = settings.tool_timeout_seconds
-        sources: list[ToolSource] = [
-            DirectorySource(
-                settings.tools_path,
-                loader=self.tool_loader,
-                stamp=settings.state_path / TOOLS_STAMP,
-                default_timeout=timeout,
-            ),
-            McpSource(self.mcp, default_timeout=timeout),
-        ]
+        folder, *packages = build_tool_sources(settings, self.tool_loader)
+        sources = [folder, McpSource(self.mcp, default_timeout=timeout), *packages]
         if functions:
             from .tools.functions.registered import RegisteredSource  # noqa: PLC0415 - a server has none
 
             sources.insert(0, RegisteredSource(functions, default_timeout=timeout))
-        if installed := plugins("mochi_server.tools"):
-            from .tools.functions.installed import InstalledSource  # noqa: PLC0415 - mostly none
-
-            sources.append(InstalledSource(installed, default_timeout=timeout))
         return ToolCatalogue(sources)
 
     def _run_registry(self, state: State) -> RunRegistry:

@@ -99,7 +99,8 @@ class ToolDetail(ToolRules):
         examples=["Add two numbers."],
     )
     tool_source: str = Field(
-        description="`directory`: the folder of tools; `mcp:{server}`: an MCP server.",
+        description="`directory`: the folder of tools; `mcp:{server}`: an MCP server; "
+        "`package:{entry point}`: an installed package.",
         examples=["directory"],
     )
     mcp: McpToolDetail | None = Field(

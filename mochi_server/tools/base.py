@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..errors import JSONObject
 from ..protocol.events import Event, FieldPayload
@@ -126,14 +126,31 @@ RESERVED_NAMES = RESERVED_IN_CHATS | {"reload", "stats"}
 """Names that no tool may have, as ``/tools/reload`` and ``/tools/stats`` are other routes."""
 
 
+class PackageEntry(NamedTuple):
+    """What an entry point of an installed package names."""
+
+    group: str
+    """Name of the entry point, and of the group of its tools."""
+    module: str
+    function: str
+    """Dotted path in the module; empty: all tools of the module."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSpec:
-    """A folder to load."""
+    """A folder to load, or an installed package."""
 
     path: Path
+    """Of a package: its folder, or its only file."""
+    entry: PackageEntry | None = None
+    """What is imported, as any program does it, instead of the files of the folder."""
     subfolders: bool = True
     """Whether each sub-folder with an ``__init__.py`` is a package of tools as well."""
     reserved: frozenset[str] = RESERVED_NAMES
+
+    def is_missing(self) -> bool:
+        """Tell whether there is nothing to load; a package that is named and missing is a fault."""
+        return self.entry is None and not self.path.exists()
 
 
 class ToolLoader(ABC):
@@ -269,7 +286,7 @@ class Tool(ABC):
     description: str
     parameters: JSONObject
     source: str
-    """Name of its :class:`ToolSource`: ``directory``, ``agents``, ``mcp:{server}``."""
+    """Name of its :class:`ToolSource`: ``directory``, ``agents``, ``mcp:{server}``, …"""
     destructive: bool | None
     """None: not known, which counts as destructive."""
     sequential: bool

@@ -15,10 +15,18 @@ BROKEN = """[mochi_server.providers]
 broken = mochi_broken:Provider
 ollama = mochi_broken:Provider
 [mochi_server.tools]
+exiting = mochi_exiting
 leaving = mochi_leaving
+missing = mochi_missing.tools
+same = mochi_same:say_backwards
 """
 PROBLEM = "The package mochi-broken 2.0 cannot be used: RuntimeError: nothing works here"
-PROBLEM_OF_TOOLS = "the package mochi-broken 2.0 cannot be used: SystemExit: it leaves"
+PROBLEMS_OF_TOOLS = [
+    "The tools cannot be loaded: the tool's process ended with exit code 3.",
+    "SystemExit: it leaves",
+    "ModuleNotFoundError: No module named 'mochi_missing'",
+    "The name 'say_backwards' is taken by a tool of 'package:parrot', which comes first.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +41,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "mochi_broken.py").write_text("raise RuntimeError('nothing works here')")
     (folder / "mochi_leaving.py").write_text("raise SystemExit('it leaves')")
+    (folder / "mochi_exiting.py").write_text("import os\nos._exit(3)")
+    (folder / "mochi_same.py").write_text("from mochi_parrot.tools import say_backwards")
     told = folder / "mochi_broken-2.0.dist-info"
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mochi-broken\nVersion: 2.0\n")
@@ -56,8 +66,8 @@ async def test_their_models_and_tools_are_used_and_what_is_broken_is_said(packag
     problems = {each["provider"]: each["message"] for each in models["problems"]}
     assert problems["broken"] == PROBLEM
     assert "Cannot connect to Ollama" in problems["ollama"]  # no package takes its name
-    assert tools["groups"] == {"parrot": ["say_backwards"]}
-    assert [each["reason"] for each in tools["problems"]] == [PROBLEM_OF_TOOLS]
+    assert tools["groups"] == {"parrot": ["say_backwards"], "same": ["say_backwards"]}
+    assert [each["reason"] for each in tools["problems"]] == PROBLEMS_OF_TOOLS
     assert (status, answer["message"]["content"]) == (200, "Pieces of eight ")
     assert refused == 424
     assert f"broken: {PROBLEM}" in server.log
@@ -74,13 +84,19 @@ async def test_their_tools_are_called(packages, tmp_path):
     assert results == ["reward"]
 
 
+async def test_a_tool_is_called_without_a_server(packages, tmp_path):
+    arguments = ("say_backwards", '{"text": "drawer"}')
+    variables = environment(data_dir=tmp_path)
+    ended = await run_command("tools", "run", *arguments, cwd=packages, env=variables)
+    assert (ended.code, ended.out) == (0, "reward\n")
+
+
 async def test_doctor_lists_them(packages, tmp_path):
     ended = await run_command("doctor", cwd=packages, env=environment(data_dir=tmp_path))
     assert "The package mochi-parrot 1.0 brings the provider parrot." in ended.out
     assert "The package mochi-parrot 1.0 brings the group of tools parrot." in ended.out
     assert "brings the provider ollama, which is not used" in ended.out
     assert PROBLEM in ended.out
-    assert PROBLEM_OF_TOOLS in ended.out
 
 
 async def test_doctor_names_a_package_without_metadata_by_its_module(packages, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from mochi_server.agents import AgentDiscoveryService
 from mochi_server.core import single_flight
-from mochi_server.tools.base import ToolLoader
+from mochi_server.tools.base import FolderSpec, ToolLoader
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent
@@ -42,7 +42,7 @@ def loader() -> ToolLoader:
 
 @asynccontextmanager
 async def source_of(folder: Path, loader: ToolLoader) -> AsyncIterator[DirectorySource]:
-    source = DirectorySource(folder, loader=loader, default_timeout=60)
+    source = DirectorySource(FolderSpec(path=folder), loader=loader, default_timeout=60)
     try:
         yield source
     finally:

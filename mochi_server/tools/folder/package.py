@@ -1,18 +1,20 @@
-"""Load a folder of the user's functions; whatever is wrong in it becomes a problem.
+"""Load a folder of functions, or a package; whatever is wrong in it becomes a problem.
 
 docs/reference/tools.md says what a folder may hold. This raises nothing because of the user's code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base import FolderDescription, FolderSpec, Problem
+from ..base import FolderDescription, FolderSpec, PackageEntry, Problem
 from ..functions.python_tool import PythonTool, check_name, function_of, source_of
 from ..functions.results import clean, reason_of
 from ..functions.signature import Unsupported
@@ -54,13 +56,16 @@ class LoadedPackage:
 def load_package(spec: FolderSpec, *, generation: str = "") -> LoadedPackage:
     """Import a folder and describe its tools; whatever its code does, this raises nothing."""
     path = spec.path.absolute()
-    if not path.exists():
+    if spec.is_missing():
         return LoadedPackage(FolderDescription(folder=str(path)), {})
     path = path.resolve()
     folder = ImportedFolder(path, generation)
     contents = _Contents(folder, spec.reserved)
     try:
-        contents.load(subfolders=spec.subfolders)
+        if spec.entry is None:
+            contents.load(subfolders=spec.subfolders)
+        else:
+            contents.load_entry(spec.entry)
     except BaseException as error:  # noqa: BLE001 - modules of the user's can raise anywhere
         contents.problems.append(folder.cause(error, path))
     return LoadedPackage(contents.description(), contents.tools, folder)
@@ -103,6 +108,16 @@ class _Contents:
         reason = f"left out: {reason}"
         self.problems.append(Problem(file=str(file), line=line, reason=reason, severity="hint"))
 
+    def load_entry(self, entry: PackageEntry) -> None:
+        """Import a module of an installed package under its own name, and nothing beside it."""
+        module = import_module(entry.module)
+        file = Path(module.__file__ or self.folder.path)
+        package = _Package(module, file, (), entry.group, self)
+        if entry.function:
+            package.collect_one(entry.function)
+        else:
+            package.collect()
+
     def load(self, *, subfolders: bool) -> None:
         folder, path = self.folder, self.folder.path
         if not path.is_dir():
@@ -118,21 +133,21 @@ class _Contents:
                 self._load_package(partial(folder.import_file, init), each, each.name)
                 continue
             how = "the folder has no __init__.py; with one, which may be empty, they can be tools"
-            for file, functions in self.functions_in(each):
+            for file, functions in self.functions_in(tool_files(each)):
                 if functions:
                     self.add_hint(file, f"{', '.join(functions)} ({how})")
 
     def _load_package(self, run: Callable[[], ModuleType], path: Path, group: str | None) -> None:
         try:
-            _Package(run(), path, group, self).collect()
+            _Package(run(), path / "__init__.py", tool_files(path), group, self).collect()
         except ImportFailed as failed:
             self.problems.append(failed.problem)
         except BaseException as error:  # noqa: BLE001 - hooks of the module, like __getattr__
             self.problems.append(self.folder.cause(error, path / "__init__.py"))
 
-    def functions_in(self, path: Path) -> Iterator[tuple[Path, dict[str, str | None]]]:
-        """Yield each file beside ``__init__.py`` with its functions and what they lack."""
-        for file in tool_files(path):
+    def functions_in(self, files: Sequence[Path]) -> Iterator[tuple[Path, dict[str, str | None]]]:
+        """Yield each file with its functions and what they lack."""
+        for file in files:
             try:
                 functions = public_functions(file)
             except SyntaxError as error:  # noqa: PERF203 - each one is reported
@@ -147,13 +162,15 @@ class _Package:
     def __init__(
         self,
         module: ModuleType,
-        path: Path,
+        file: Path,
+        beside: Sequence[Path],
         group: str | None,
         contents: _Contents,
     ) -> None:
         self.module = module
-        self.path = path
-        self.file = path / "__init__.py"
+        self.file = file
+        self.beside = beside
+        """Other files with functions of the package."""
         self.folder = contents.folder
         self.contents = contents
         self.metadata, wrong = read_metadata(module, group)
@@ -170,6 +187,14 @@ class _Package:
             self._hint_at_others()
         else:
             names = self._add_public()
+        self._add_groups(names)
+
+    def collect_one(self, path: str) -> None:
+        """Add what a dotted path in the module leads to."""
+        name = path.rpartition(".")[2]
+        self._add_groups([name] if self._add_thing(attrgetter(path)(self.module), name) else [])
+
+    def _add_groups(self, names: Sequence[str]) -> None:
         for group, members in self.metadata.groups_of(names):
             self.contents.groups.setdefault(group, []).extend(members)
 
@@ -193,7 +218,7 @@ class _Package:
         if self.metadata.destructive is None:
             return False
         contradicted = False
-        for file in tool_files(self.path):
+        for file in self.beside:
             names = names_of(getattr(self.folder.loaded(file), DESTRUCTIVE, ()))
             if names is None or not set(names) <= set(self.metadata.destructive):
                 contradicted = True
@@ -209,7 +234,9 @@ class _Package:
             reason = f"__all__ names {name!r}, which does not exist here; import it first"
             self._add_problem(reason, tool=name)
             return False
-        thing = getattr(self.module, name)
+        return self._add_thing(getattr(self.module, name), name)
+
+    def _add_thing(self, thing: object, name: str) -> bool:
         lack = self._add(thing, name)
         if lack is not None:
             file, line = self._origin(thing, name)
@@ -229,7 +256,7 @@ class _Package:
         In a file that the package imports, those that could be tools count; in any other, all.
         """
         exported = {id(getattr(self.module, name, None)) for name in self.metadata.exported}
-        for file, lacks in self.contents.functions_in(self.path):
+        for file, lacks in self.contents.functions_in(self.beside):
             module, names = self.folder.loaded(file), list(lacks)
             if module is not None:
                 names = [
@@ -244,9 +271,7 @@ class _Package:
 
     def _add_public(self) -> list[str]:
         """Make tools of the public functions of all files; return their names."""
-        functions = [
-            (file, *self._functions_of(file)) for file in (self.file, *tool_files(self.path))
-        ]
+        functions = [(file, *self._functions_of(file)) for file in (self.file, *self.beside)]
         exported = [name for _, things, _ in functions for name in things]
         self.metadata = replace(self.metadata, exported=tuple(dict.fromkeys(exported)))
         self._check_lists("which is no tool of this package")

@@ -36,8 +36,8 @@ class FolderSnapshot:
 def check_folder(folder: Path, stamp: Path | None = None) -> FolderSnapshot:
     """Take a snapshot of every ``.py`` file below the folder, and of the stamp. Blocks.
 
-    Hidden folders, caches and virtual environments are skipped. Contents are not read: a file has
-    changed when its time, its size or its inode has.
+    It may be a file itself. Hidden folders, caches and virtual environments are skipped. Contents
+    are not read: a file has changed when its time, its size or its inode has.
     """
     digest = blake2b(digest_size=16)
     is_empty = True
@@ -74,6 +74,9 @@ def _python_files(folder: Path) -> Iterator[tuple[str, os.stat_result | None]]:
         try:
             entries = _entries(path, left)
         except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            yield path, _status(Path(path))
             continue
         except OSError:
             yield path, None

@@ -1,4 +1,4 @@
-"""A folder of the user's Python functions as a source of tools."""
+"""A folder of Python functions as a source of tools: the user's, or an installed package."""
 
 from __future__ import annotations
 
@@ -174,10 +174,10 @@ class _HeldFolder(LoadedFolder):
 class DirectorySource(ToolSource):
     """The tools of one folder; loads them again when a file has changed, or the stamp.
 
-    Nothing is loaded before the first ``tools()``, nor where the folder has no Python file.
+    Nothing is loaded before the first ``tools()``, nor where a folder has no Python file.
 
     Args:
-        folder: It need not exist.
+        spec: Its folder need not exist.
         loader: Loads the folder.
         default_timeout: Seconds for a tool that has no time of its own; None for no limit.
         stamp: A file whose change means: load again, even if the folder has not changed.
@@ -185,7 +185,7 @@ class DirectorySource(ToolSource):
 
     def __init__(
         self,
-        folder: Path,
+        spec: FolderSpec,
         *,
         loader: ToolLoader,
         default_timeout: float | None,
@@ -193,15 +193,15 @@ class DirectorySource(ToolSource):
         name: str = "directory",
     ) -> None:
         self.name = name
-        self._spec = FolderSpec(path=folder)
+        self._spec = spec
         self._loader = loader
         self._stamp = stamp
         self._default_timeout = default_timeout
         self._keeper = FolderKeeper()
         self._reloads = ReloadOnChange(
-            str(folder), snapshot=self._check, load=self._load, is_current=self._is_current
+            str(spec.path), snapshot=self._check, load=self._load, is_current=self._is_current
         )
-        self._description = FolderDescription(folder=str(folder))
+        self._description = FolderDescription(folder=str(spec.path))
         self._snapshot: FolderSnapshot | None = None
         self._tools: Sequence[FunctionTool] = ()
 
@@ -238,7 +238,7 @@ class DirectorySource(ToolSource):
         return self._snapshot == snapshot and not self._description.is_transient
 
     async def _load(self, snapshot: FolderSnapshot, _anew: bool) -> bool:  # noqa: FBT001 - a callback
-        if snapshot.is_empty:
+        if snapshot.is_empty and self._spec.entry is None:
             self._description, self._tools = FolderDescription(folder=str(self._spec.path)), ()
         else:
             [loaded] = await self._loader.load([self._spec])

@@ -155,7 +155,7 @@ class _Describer:
 
     async def describe(self, spec: FolderSpec) -> FolderDescription:
         try:
-            if not await in_thread(spec.path.exists):
+            if await in_thread(spec.is_missing):
                 return FolderDescription(folder=str(spec.path))
             if self._confinement is not None:
                 self.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ...errors import JSONObject
-from ..base import FolderSpec, ToolFailed
+from ..base import FolderSpec, PackageEntry, ToolFailed
 from ..folder.package import LoadedPackage, load_package
 from ..functions.python_tool import call, call_async, failure
 from ..functions.results import clean
@@ -104,6 +104,7 @@ class Worker:
         self._tidy()
         spec = FolderSpec(
             path=Path(request["path"]),
+            entry=PackageEntry(*request["entry"]) if request["entry"] else None,
             subfolders=request["subfolders"],
             reserved=frozenset(request["reserved"]),
         )

@@ -148,6 +148,7 @@ class WorkerProcess:
                 description: JSONObject = await self.request(
                     "load",
                     path=str(spec.path),
+                    entry=spec.entry,
                     subfolders=spec.subfolders,
                     reserved=sorted(spec.reserved),
                     working_dir=str(self._options.working_dir),

@@ -11,7 +11,7 @@ import anyio
 
 from mochi_server.protocol.events import ToolProgress
 from mochi_server.tools import report_progress
-from mochi_server.tools.base import Tool, ToolContext, ToolOutput
+from mochi_server.tools.base import FolderSpec, Tool, ToolContext, ToolOutput
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.functions.registered import RegisteredSource
 from mochi_server.tools.process.loader import ProcessLoader
@@ -89,7 +89,7 @@ def new_folder(parent: Path) -> str:
 async def test_functions_in_processes_report_their_progress(tmp_path: Path):
     loader = ProcessLoader()
     folder = write_tools(tmp_path / "tools", init=CODE)
-    source = DirectorySource(folder, loader=loader, default_timeout=None)
+    source = DirectorySource(FolderSpec(path=folder), loader=loader, default_timeout=None)
     try:
         tools = {each.name: each for each in await source.tools()}
         reports, result = await run(tools["steps"], count=3, seen=new_folder(tmp_path))

@@ -12,11 +12,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.management.console import plain_lines
 from mochi_project.management.folders import tool_loader
+from mochi_server.backends import build_tool_sources
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
-from mochi_server.tools.base import InvalidArguments, ToolContext
+from mochi_server.tools.base import InvalidArguments, Tool, ToolContext
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.folder.source import DirectorySource
 
 NOBODY = ToolContext(session_id="-", tool_call_id="-")
 """Who calls: no session and no model."""
@@ -25,7 +25,10 @@ NOBODY = ToolContext(session_id="-", tool_call_id="-")
 class Command(BaseCommand):
     """Runs one call of one tool."""
 
-    help = "Calls a tool of the data folder with arguments, and prints what a model would read."
+    help = (
+        "Calls a tool of the data folder, or of an installed package, with arguments, and prints "
+        "what a model would read."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -61,16 +64,17 @@ def arguments_of(text: str) -> JSONObject:
 async def run_tool(
     mochi: MochiServerSettings, name: str, arguments: JSONObject
 ) -> ToolExecutionResult:
-    """Call a tool of the folder, within its time.
+    """Call a tool of the folder or of a package, within its time.
 
     Raises:
         CommandError: there is no such tool, or the arguments do not fit it.
     """
     async with tool_loader(mochi) as loader:
-        source = DirectorySource(
-            mochi.tools_path, loader=loader, default_timeout=mochi.tool_timeout_seconds
-        )
-        tools = {tool.name: tool for tool in await source.tools()}
+        tools: dict[str, Tool] = {}
+        for source in build_tool_sources(mochi, loader):
+            tools.update({tool.name: tool for tool in await source.tools()})
+            if name in tools:
+                break
         if name not in tools:
             known = ", ".join(sorted(tools)) or "none; see reload_tools --check"
             raise CommandError(f"There is no tool {name!r}. There are: {known}.")

@@ -13,7 +13,14 @@ import pytest
 
 from mochi_server.agents.discovery import AGENT_TOOL
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolLoader, ToolOutput
+from mochi_server.tools.base import (
+    FolderSpec,
+    ToolBegun,
+    ToolContext,
+    ToolFailed,
+    ToolLoader,
+    ToolOutput,
+)
 from mochi_server.tools.folder.snapshot import write_stamp
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.process.loader import ProcessLoader
@@ -39,7 +46,7 @@ def package(*names: str, **texts: str) -> str:
 @asynccontextmanager
 async def source_of(folder, loader=None, **options):
     loader = loader or ProcessLoader(workers=2)
-    source = DirectorySource(folder, loader=loader, default_timeout=60, **options)
+    source = DirectorySource(FolderSpec(path=folder), loader=loader, default_timeout=60, **options)
     try:
         with anyio.fail_after(30):
             yield source
@@ -332,7 +339,7 @@ async def test_tools_that_could_not_be_loaded_for_want_of_a_process_come_back(
         '__all__ = ["add"]\n\n\ndef add(a: int) -> str:\n    """Add."""\n    return str(a + 1)\n'
     )
     loader = ProcessLoader()
-    source = DirectorySource(folder, loader=loader, default_timeout=10)
+    source = DirectorySource(FolderSpec(path=folder), loader=loader, default_timeout=10)
     try:
         with monkeypatch.context() as broken:
             broken.setattr("sys.executable", str(tmp_path / "no-such-python"))
