@@ -250,7 +250,7 @@ def build_tool_sources(settings: MochiServerSettings, loader: ToolLoader) -> lis
 
     specs = [("directory", FolderSpec(path=settings.tools_path))]
     for plugin in plugins("mochi_server.tools"):
-        entry = PackageEntry(plugin.name, plugin.entry.module, plugin.entry.attr)
+        entry = PackageEntry(plugin.name, plugin.module, plugin.attribute)
         specs.append((f"package:{plugin.name}", FolderSpec(path=plugin.place, entry=entry)))
     return [
         DirectorySource(

@@ -25,37 +25,36 @@ Group = Literal["mochi_server.providers", "mochi_server.tools"]
 class Plugin:
     """One entry point; nothing of its package is imported yet."""
 
-    entry: EntryPoint
-
-    @property
-    def name(self) -> str:
-        return self.entry.name
+    name: str
+    module: str
+    """Dotted name; if it is none, the import of the module says so."""
+    attribute: str
+    """Dotted path in the module; empty: the module itself."""
+    distribution: Distribution
 
     @property
     def path(self) -> str:
         """Dotted path of the module, or of what the module has."""
-        return ".".join(filter(None, (self.entry.module, self.entry.attr)))
+        return ".".join(filter(None, (self.module, self.attribute)))
 
     @property
     def place(self) -> Path:
         """Folder of the package, or its only file; to find it nothing is imported."""
-        name = self.entry.module.partition(".")[0]
-        spec = find_spec(name)
+        spec = find_spec(self._top)
         if spec is None:  # it is not where it should be
-            return Path(str(self._distribution.locate_file(name)))
-        return Path((spec.submodule_search_locations or [spec.origin or name])[0])
+            return Path(str(self.distribution.locate_file(self._top)))
+        return Path((spec.submodule_search_locations or [spec.origin or self._top])[0])
 
     @property
     def package(self) -> str:
         """Name and version of the package; the module's name where the package has no metadata."""
-        package = self._distribution
-        if not {"Name", "Version"} <= {*package.metadata}:
-            return self.entry.module.partition(".")[0]
-        return f"{package.name} {package.version}"
+        if not {"Name", "Version"} <= {*self.distribution.metadata}:
+            return self._top
+        return f"{self.distribution.name} {self.distribution.version}"
 
     @property
-    def _distribution(self) -> Distribution:
-        return cast("Distribution", self.entry.dist)  # which all have that a scan finds
+    def _top(self) -> str:
+        return self.module.strip(".").partition(".")[0]
 
 
 _scanned = cache(entry_points)
@@ -64,7 +63,13 @@ _scanned = cache(entry_points)
 
 def plugins(group: Group) -> list[Plugin]:
     """Return what the installed packages name, by name."""
-    return sorted(map(Plugin, _scanned().select(group=group)), key=lambda plugin: plugin.name)
+    return sorted(map(_plugin, _scanned().select(group=group)), key=lambda plugin: plugin.name)
+
+
+def _plugin(entry: EntryPoint) -> Plugin:
+    module, _, attribute = entry.value.partition("[")[0].partition(":")
+    package = cast("Distribution", entry.dist)  # which all have that a scan finds
+    return Plugin(entry.name, module.strip(), attribute.strip(), package)
 
 
 def why(error: BaseException) -> str:

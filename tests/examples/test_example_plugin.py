@@ -14,10 +14,12 @@ from tests.support.server import ROOT, environment, run_command, running_server
 BROKEN = """[mochi_server.providers]
 broken = mochi_broken:Provider
 ollama = mochi_broken:Provider
+misspelt = mochi-broken:Provider
 [mochi_server.tools]
 exiting = mochi_exiting
 leaving = mochi_leaving
 missing = mochi_missing.tools
+misspelt = mochi-broken.tools
 same = mochi_same:say_backwards
 """
 PROBLEM = "The package mochi-broken 2.0 cannot be used: RuntimeError: nothing works here"
@@ -25,6 +27,7 @@ PROBLEMS_OF_TOOLS = [
     "The tools cannot be loaded: the tool's process ended with exit code 3.",
     "SystemExit: it leaves",
     "ModuleNotFoundError: No module named 'mochi_missing'",
+    "ModuleNotFoundError: No module named 'mochi-broken'",
     "The name 'say_backwards' is taken by a tool of 'package:parrot', which comes first.",
 ]
 
