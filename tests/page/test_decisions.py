@@ -164,8 +164,11 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await expect(card).to_contain_text("Reason: Not today.")
 
 
-# Clicks a button, and the one that comes in its place as soon as it is there.
+# Clicks a button, and the one that comes in its place as soon as it is there. From then on the time
+# stands still: however long the next key takes, it comes at once.
 CLICK_TWICE = """button => new Promise(resolve => {
+  const now = performance.now();
+  performance.now = () => now;
   const look = () => {
     const next = [...document.querySelectorAll("main button")]
       .find(each => each !== button && each.innerText === "Approve");
@@ -177,6 +180,9 @@ CLICK_TWICE = """button => new Promise(resolve => {
   button.click();
   look();
 })"""
+
+
+LET_TIME_GO_ON = "delete performance.now"
 
 
 async def waiting_calls(shared):
@@ -192,6 +198,7 @@ async def test_a_second_click_does_not_approve_the_next_call_of_a_conversation(s
         await expect(approve).to_be_enabled()
         await approve.evaluate(CLICK_TWICE)
         await page.keyboard.press("Enter")
+        await page.evaluate(LET_TIME_GO_ON)
         await expect(cards.last.locator("pre")).to_contain_text("second")
         await expect(approve).to_be_enabled()  # it can be seen by now
         assert [each["arguments"] for each in await waiting_calls(shared)] == [{"path": "second"}]
@@ -213,6 +220,7 @@ async def test_a_second_click_does_not_approve_the_next_call_of_the_inbox(shared
         approve = page.get_by_role("button", name="Approve")
         await expect(approve.first).to_be_enabled()
         await approve.first.evaluate(CLICK_TWICE)
+        await page.evaluate(LET_TIME_GO_ON)
         await expect(approve).to_have_count(1)
         await expect(approve).to_be_enabled()
         assert [each["session_id"] for each in await waiting_calls(shared)] == sessions[1:]
@@ -438,6 +446,7 @@ async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_
             texts = page.get_by_role("region", name="Agent scribe").locator(".tree")
             approve = card.get_by_role("button", name="Approve")
             await approve.wait_for()
+            await expect(texts).to_have_count(3)
             above, below = texts.first, texts.last
             before = [len(await text.text_content()) for text in (above, below)]
             await expect(approve).to_be_enabled()
