@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -150,13 +151,16 @@ def _change(state: Statements) -> None:
 # In Redis
 
 
+# Of two connections that the layer's library makes at the same time it forgets one, unclosed.
+@pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
 @needs_redis
 async def test_signals_go_on_when_redis_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_redis(tmp_path) as redis:
         await redis.stop()
-        one, other = (ChannelSignals(layer_in(redis.url)) for _ in range(2))
+        layers = [layer_in(redis.url) for _ in range(2)]
+        one, other = map(ChannelSignals, layers)
         with one.subscribe("a") as here, other.subscribe("a") as there, anyio.fail_after(SECONDS):
             for _ in range(2):
                 one.send("a")
@@ -168,4 +172,7 @@ async def test_signals_go_on_when_redis_is_back(
         await one.aclose()
         await other.aclose()
         await redis.start()
+        for layer in layers:
+            await layer.flush()
+    gc.collect()  # else another test is told of it
     assert caplog.text.count("do not reach other processes") <= 4  # once each time, of each
