@@ -55,8 +55,8 @@ class CuttingProxy:
         self._seconds = seconds
         self.url = ""
         self.report: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.requests: list[str] = []
-        """The paths of what was forwarded."""
+        self.answers: list[tuple[str, int]] = []
+        """The paths of what was forwarded, with the status of the answer once it has begun."""
         self.cuts = 0
 
     async def __aenter__(self) -> CuttingProxy:
@@ -83,19 +83,21 @@ class CuttingProxy:
                 )
                 await writer.drain()
             else:
-                self.requests.append(path)
                 head = re.sub(rb"(?i)\r\nconnection:[^\r]*", b"\r\nConnection: close", head)
-                await self._forward(head, writer)
+                await self._forward(path, head, writer)
         writer.close()
 
-    async def _forward(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, path: str, head: bytes, writer: asyncio.StreamWriter) -> None:
         answer, request = await asyncio.open_connection(*self._upstream)
         request.write(head)
         try:
             with anyio.fail_after(self._seconds):
-                while data := await answer.read(65536):
+                data = await answer.readuntil(b"\r\n")
+                self.answers.append((path, int(data.split()[1])))
+                while data:
                     writer.write(data)
                     await writer.drain()
+                    data = await answer.read(65536)
         except TimeoutError:
             self.cuts += 1
             writer.transport.abort()
