@@ -99,7 +99,6 @@ async def _plain_line(question: str) -> str:
         Interrupted: Ctrl-C.
         EOFError: Ctrl-D.
     """
-    print(question, end="", flush=True)  # noqa: T201
     loop = asyncio.get_running_loop()
     read: asyncio.Future[bytes] = loop.create_future()
 
@@ -114,6 +113,7 @@ async def _plain_line(question: str) -> str:
     loop.add_reader(sys.stdin, take)
     try:
         with _attributes(echo=True, enter_is_newline=True), on_interrupt(interrupt):
+            print(question, end="", flush=True)  # noqa: T201
             line = await read
     finally:
         loop.remove_reader(sys.stdin)
