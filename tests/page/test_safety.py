@@ -72,10 +72,31 @@ async def test_a_file_is_imported_where_the_server_wants_a_token(shared):
         await page.get_by_role("link", name="Import").click()
         async with page.expect_file_chooser() as chooser:
             await page.get_by_role("button", name="Choose files").click()
-        chat = json.dumps({"messages": [{"role": "user", "content": "Green or black?"}]})
+        chat = chat_of("Green or black?")
         file = {"name": "tea.json", "mimeType": "application/json", "buffer": chat.encode()}
         await (await chooser.value).set_files(file)
         await expect(page.locator(".import").get_by_role("status")).to_have_text("1 new")
+
+
+async def test_files_to_import_wait_for_a_token(shared, tmp_path):
+    async with shared.page("/#/import") as page:
+        await enter_token(page)
+        await expect(page.get_by_role("heading", name="Import")).to_be_visible()
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        names = ["first.json", "second.json"]
+        files = [tmp_path / name for name in names]
+        for path in files:
+            path.write_text(chat_of(str(path)))
+        await page.locator("input[type=file]").set_input_files(files)
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        await enter_token(page)
+        for name in names:
+            entry = page.locator(".import").filter(has_text=name)
+            await expect(entry.get_by_role("status")).to_have_text("1 new")
+
+
+def chat_of(text):
+    return json.dumps({"messages": [{"role": "user", "content": text}]})
 
 
 async def test_the_token_is_kept_on_the_device_where_a_person_wants_that(shared):

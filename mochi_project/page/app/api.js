@@ -31,9 +31,10 @@ function authorization() {
 
 const unreachable = () => new ApiError({ code: "UNREACHABLE", message: t.serverUnreachable }, 0);
 
-/** Return the error of an answer; `answer` is its JSON, or null. */
-function errorOf(status, answer) {
-  if (status === 401) tokenIsMissing.value = true;
+/** Return the error of an answer; `answer` is its JSON, or null, and `sent` the headers of the request. */
+function errorOf(status, answer, sent) {
+  const isCurrent = sent.Authorization === authorization().Authorization; // else a token was entered since
+  if (status === 401 && isCurrent) tokenIsMissing.value = true;
   return new ApiError(answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(status) }, status);
 }
 
@@ -51,7 +52,7 @@ async function send(method, path, { body, headers = {}, signal: abort, keepalive
     throw unreachable();
   }
   if (response.ok) return response;
-  throw errorOf(response.status, await response.json().catch(() => null));
+  throw errorOf(response.status, await response.json().catch(() => null), options.headers);
 }
 
 async function json(method, path, body, options) {
@@ -78,7 +79,7 @@ export function upload(path, file, onProgress) {
     request.onerror = () => reject(unreachable());
     request.onload = () => {
       if (request.status === 200 && request.response) resolve(request.response);
-      else reject(errorOf(request.status, request.response));
+      else reject(errorOf(request.status, request.response, headers));
     };
     request.send(file);
   });

@@ -1,6 +1,6 @@
 // The start of the page.
 
-import { html, render } from "./library.js";
+import { effect, html, render } from "./library.js";
 import { tokenIsMissing } from "./api.js";
 import { models } from "./state/catalogue.js";
 import * as inbox from "./state/inbox.js";
@@ -11,9 +11,12 @@ import { App } from "./views/app.js";
 
 document.documentElement.lang = language;
 document.documentElement.dir = direction;
-models.need();
 sessions.watch();
-inbox.watch().catch((error) => {
-  if (!tokenIsMissing.peek()) fail(error);
+effect(() => { // at the start, and when a token has been given
+  if (tokenIsMissing.value) return undefined;
+  models.reload();
+  const watching = new AbortController();
+  inbox.watch(watching).catch(fail);
+  return () => watching.abort();
 });
 render(html`<${App} />`, document.getElementById("app"));

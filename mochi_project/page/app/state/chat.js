@@ -1,6 +1,6 @@
 // The session that is open: its messages, its settings, and the run that goes on.
 
-import { follow, get, part, post, put, remove } from "../api.js";
+import { follow, get, part, post, put, remove, tokenIsMissing } from "../api.js";
 import { apply, newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
 import { batch, effect, signal } from "../library.js";
@@ -273,6 +273,11 @@ export async function dropSession(id) {
   refreshSessions();
   return true;
 }
+
+// It is opened anew once there is a token.
+effect(() => {
+  if (tokenIsMissing.value) open(null);
+});
 
 // Another tab or program may start a run of the open session, or change it.
 effect(() => {

@@ -30,7 +30,7 @@ effect(() => {
 });
 
 export function fail(error) {
-  if (error?.name === "AbortError") return;
+  if (error?.name === "AbortError" || error?.status === 401) return; // the page asks for the token
   notify(error?.message ?? String(error), { kind: "error" });
 }
 

@@ -17,7 +17,7 @@ function TokenPage() {
     event.preventDefault();
     const fields = new FormData(event.target);
     token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
-    location.reload();
+    tokenIsMissing.value = false;
   };
   return html`<main class="token-page">
     <form onSubmit=${submit}>
