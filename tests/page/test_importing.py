@@ -163,7 +163,7 @@ async def test_a_file_that_is_gone_when_its_turn_comes_cannot_be_read(page, tmp_
     await page.route("**/sessions/import*", hold, times=1)
     first, gone = tmp_path / "first.json", tmp_path / "gone.json"
     for path in (first, gone):
-        path.write_text(claude([path.stem, "Are you there?", "Yes."]))
+        path.write_text(claude([str(path), "Are you there?", "Yes."]))
     async with page.expect_file_chooser() as chooser:
         await page.get_by_role("button", name="Choose files").click()
     await (await chooser.value).set_files([first, gone])
