@@ -25,7 +25,7 @@ from ..sessions.session import MANY_MESSAGES, encode_messages
 from ..sessions.types import HistorySummary, SessionMetadata
 from .control import RunControl, StartedRun
 from .recognition import recognise
-from .service import ChatService, function_name
+from .service import ChatService
 from .tool_calls.results import unanswered
 from .turn import Turn
 
@@ -67,7 +67,7 @@ class CompletionRequest:
         """Names of the functions whose calls are the client's own; None: all are."""
         if not self.tells_all_calls:
             return None
-        return {function_name(tool) for tool in self.turn.client_tools}
+        return self.turn.client_functions().keys()
 
     def split(self) -> tuple[str | None, list[Message], list[Message]]:
         """Return the system prompt, what was said up to the last reply, and what came after it."""

@@ -357,6 +357,14 @@ class RunControl:
                 if not self._runs.has(run_id):
                     await self._confirmations.end_run(run_id)
 
+    async def _end_forgotten(self) -> None:
+        """End runs that wait, and about which nobody is asked any more."""
+        waiting = await self._runs.waiting_runs()
+        asked = {each.confirmation.run_id for each in await self._confirmations.stored()}
+        for run_id in waiting - asked:
+            with suppress(SessionBusy):  # tried again
+                await self._runs.recover(run_id)
+
     def tend(self) -> None:
         """Begin to look after the runs that no process executes, as a server does."""
         if self._tending is None:
@@ -371,6 +379,7 @@ class RunControl:
                 await self._resume_decided()
                 if anyio.current_time() - pruned >= pause:
                     await self._settle_orphans()
+                    await self._end_forgotten()
                     await self._runs.prune()
                     pruned = anyio.current_time()
                 is_failing = False

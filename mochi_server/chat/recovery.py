@@ -52,8 +52,8 @@ class RunRecovery:
 
         Args:
             run_id: The run.
-            ending: How it ends. None: its process has died, and it is interrupted; but if it waits
-                for a person, it goes on waiting.
+            ending: How it ends. None: its process has died, and it is interrupted; but if a person
+                is asked, it goes on waiting.
             is_claimed: Whether the caller has claimed the session.
 
         Raises:
@@ -66,38 +66,49 @@ class RunRecovery:
 
     async def _recover(self, run_id: str, ending: RunEnding | None, *, is_claimed: bool) -> bool:
         read = await read_run(self._journal, run_id)
-        if read is None:
+        if read is None or read.progress.end:
             return False
         progress = read.progress
-        if progress.end or (ending is None and progress.is_parked):
+        asked = await self._asked(run_id)
+        if ending is None and progress.is_parked and asked:
             return False
         if self._journal.has_leases and not (is_claimed or progress.head.is_queued):
-            with suppress(SessionNotFound):
+            with suppress(SessionNotFound, SessionUnreadable):
                 async with self._sessions.claim(progress.head.session_id):
                     pass
-        stored = await self._confirmations.of_run(run_id)
-        asked = [each for each in stored if each.confirmation.elicitation is None]
         writer = await self._journal.take(run_id)
         if writer is None:
             return False
         try:
-            read = await read_run(self._journal, run_id)
-            if read is None or read.progress.end:
-                return False
-            progress = read.progress
-            head = progress.head
-            main = progress.of(head.session_id)
-            says_nothing = not (main.now.text or main.now.thinking)
-            if ending is None and asked and says_nothing and await self._is_kept(head):
-                _announce(writer, progress, asked)
-                writer.note("waiting")
-                logger.info("Run waits: session=%s run=%s", head.session_id, run_id)
-                return False
-            interrupted = RunEnding("interrupted", RunInterrupted(run_id=run_id))
-            await self._end(writer, progress, ending or interrupted)
-            return True
+            return await self._end_or_park(writer, ending)
         finally:
             await self._journal.close(writer)
+
+    async def _end_or_park(self, writer: RunWriter, ending: RunEnding | None) -> bool:
+        """End a run that was taken, or let it wait for a person; return whether it has ended."""
+        read = await read_run(self._journal, writer.run_id)
+        if read is None or read.progress.end:
+            return False
+        progress = read.progress
+        head, main = progress.head, progress.of(progress.head.session_id)
+        asked = await self._asked(head.run_id)  # nobody else asks now, or acts on a decision
+        if ending is None and asked:
+            if progress.is_parked:
+                return False
+            says_nothing = not (main.now.text or main.now.thinking or main.complete)
+            if says_nothing and await self._is_kept(head):
+                _announce(writer, progress, asked)
+                writer.note("waiting")
+                logger.info("Run waits: session=%s run=%s", head.session_id, head.run_id)
+                return False
+        interrupted = RunEnding("interrupted", RunInterrupted(run_id=head.run_id))
+        await self._end(writer, progress, ending or interrupted)
+        return True
+
+    async def _asked(self, run_id: str) -> list[StoredConfirmation]:
+        """Return what a run has asked that nobody has acted on; not what its tools have asked."""
+        stored = await self._confirmations.of_run(run_id)
+        return [each for each in stored if each.confirmation.elicitation is None]
 
     async def _is_kept(self, head: RunHead) -> bool:
         """Return whether the session is there: some last only as long as their process.
@@ -167,7 +178,7 @@ class RunRecovery:
             head = progress.head
             if head.has_yet_to_replace(session):
                 session.truncate_after_last_user()
-            messages = left_over(session, done, head.model)
+            messages = left_over(session, done, head)
             if messages:
                 ids = [message.message_id for message in messages]
                 until = progress.next_event - 1
@@ -220,14 +231,16 @@ def _last_reply(session: ChatSession) -> str | None:
 
 
 def left_over(
-    session: ChatSession, done: ConversationProgress, model: str
+    session: ChatSession, done: ConversationProgress, head: RunHead
 ) -> list[AssistantMessage | ToolMessage]:
     """Return the messages that a run had not stored: results of its calls, and a partial reply."""
     rest = done.unstored(session)
+    of_client = head.request.client_functions()
     messages: list[AssistantMessage | ToolMessage] = [
         rest.results.get(message.tool_call_id or "", message)
         for message in unanswered(objects(session.tail()))
+        if message.tool_name not in of_client  # its client may answer it yet
     ]
-    if (partial := rest.partial_reply(model)) is not None:
+    if (partial := rest.partial_reply(head.model)) is not None:
         messages.append(partial)
     return messages

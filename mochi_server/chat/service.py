@@ -144,6 +144,7 @@ class ChatService:
                 model=setup.model,
                 started_at=now(),
                 request=checked.request,
+                follows=session.last_message_id,
                 replaces=_without_answer(session) if added is None else None,
                 is_temporary=self.is_temporary,
                 owner=session.metadata.owner,
@@ -268,7 +269,7 @@ class ChatService:
         """Return the turn of a run; ``earlier`` is what it has asked before, if it was taken up."""
         settings = setup.tool_settings or ToolSettings()
         before, request = run.before, run.head.request
-        client_tools = {function_name(tool): tool for tool in request.client_tools}
+        client_tools = request.client_functions()
         conversation = self.conversations.open(
             session,
             model,
@@ -428,12 +429,6 @@ def _check_right(tools: Mapping[str, Tool]) -> None:
     if tools and "tools" not in current_caller().rights:
         text = "This turn has tools, and the token of this request lacks the right 'tools'."
         raise Forbidden(text, details={"right": "tools"})
-
-
-def function_name(tool: JSONObject) -> str:
-    """Return the name of a function of the client, by its schema."""
-    function = tool["function"]
-    return str(function["name"]) if isinstance(function, dict) else ""
 
 
 async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:

@@ -71,6 +71,14 @@ class TurnRequest:
         attach(question, self.attachments)
         return [question]
 
+    def client_functions(self) -> dict[str, JSONObject]:
+        """Return the schemas of the functions that the client runs, by name."""
+        functions = {}
+        for tool in self.client_tools:
+            function = tool["function"]
+            functions[str(function["name"]) if isinstance(function, dict) else ""] = tool
+        return functions
+
     def without_messages(self) -> Self:
         """Return it without what is stored in the session."""
         return replace(self, message=None, new_messages=None, attachments=())

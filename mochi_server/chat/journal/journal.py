@@ -302,6 +302,13 @@ class RunJournal:
         writer.close()
         await self.flush(writer, unless_failing=True)
 
+    async def find_out_losses(self) -> None:
+        """Learn which runs others have taken, where the lease may be over."""
+        seconds = self._state.lease_seconds
+        if seconds is not None and time.monotonic() - self._renewed >= seconds:
+            async with self._writing:
+                await self._write_portion(())
+
     async def aclose(self) -> None:
         """Write what waits, and let all runs go."""
         if self._renewer is not None:

@@ -74,6 +74,8 @@ class RunHead:
     request: TurnRequest = NO_REQUEST
     """What its client has asked, without the messages. Where a run has begun, the model and the
     options are as session and preset say what the client does not."""
+    follows: str | None = None
+    """Id of the session's last message when it began: what comes behind it is the run's."""
     replaces: str | None = None
     """Id of the session's last message, if the run answers the last question again; empty if the
     message has none. None: it replaces nothing."""

@@ -73,10 +73,11 @@ class ConversationProgress:
 
     now: Unstored = field(default_factory=Unstored)
     """Since messages were about to be stored the last time."""
-    before: Unstored = field(default_factory=Unstored)
-    """Before that, which those messages hold."""
-    storing: str | None = None
-    """Id of the first of those messages; the session may not have them."""
+    storing: list[tuple[str, Unstored]] = field(default_factory=list)
+    """Before that: each time the id of the last message, which the session may not have, and what
+    the messages hold."""
+    follows: str | None = None
+    """Id of the last message that is not the run's; None: it is the user's."""
     stored: set[str] = field(default_factory=set)
     """Ids of all messages of the run that were about to be stored."""
     complete: MessageComplete | None = None
@@ -84,14 +85,14 @@ class ConversationProgress:
 
     def unstored(self, session: ChatSession) -> Unstored:
         """Return what the session does not hold."""
-        if self._is_behind(session):
-            return replace(self.before + self.now, text=[], thinking=[])
-        if self.storing is None or any(
-            message.get("message_id") == self.storing
-            for message in islice(objects(session.tail()), LAST_MESSAGES)
-        ):
-            return self.now
-        return self.before + self.now
+        last = islice(objects(session.tail()), LAST_MESSAGES)
+        ids = {message.get("message_id") for message in last}
+        rest = self.now
+        for message_id, held in reversed(self.storing):
+            if message_id in ids:
+                break
+            rest = held + rest
+        return replace(rest, text=[], thinking=[]) if self._is_behind(session) else rest
 
     def _is_behind(self, session: ChatSession) -> bool:
         """Return whether the session has messages of the run that the journal does not know.
@@ -99,7 +100,7 @@ class ConversationProgress:
         The journal could not be written when they were stored; they hold what it has, and more.
         """
         for message in islice(objects(session.tail()), LAST_MESSAGES):
-            if message.get("role") == "user":
+            if message.get("role") == "user" or message.get("message_id") == self.follows:
                 break
             if message.get("message_id") not in self.stored:
                 return True
@@ -167,7 +168,8 @@ class RunProgress:
 
     def of(self, session_id: str) -> ConversationProgress:
         """Return what was done in a session."""
-        return self.conversations.setdefault(session_id, ConversationProgress())
+        follows = self.head.follows if session_id == self.head.session_id else None
+        return self.conversations.setdefault(session_id, ConversationProgress(follows=follows))
 
     def _add_event(self, event: Event) -> None:
         main = self.of(self.head.session_id)
@@ -198,7 +200,8 @@ class RunProgress:
         match name:
             case "storing":
                 one = self.of(data["session_id"])
-                one.storing, one.before, one.now = data["messages"][0], one.now, Unstored()
+                one.storing.append((data["messages"][-1], one.now))
+                one.now = Unstored()
                 one.stored.update(data["messages"])
                 complete = event_of(MessageComplete.type, data.get("complete", {}))
                 one.complete = complete if isinstance(complete, MessageComplete) else None

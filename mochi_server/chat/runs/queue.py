@@ -119,6 +119,8 @@ class RunQueue:
         run = queued.run
         if not queued.is_ended and await self._runs.is_awaited(run.head.session_id, run):
             return False
+        if not queued.is_ended and await run.is_given_up():
+            queued.cancel()
         return await self._try(queued)
 
     async def _try(self, queued: QueuedRun) -> bool:

@@ -526,11 +526,11 @@ class RunRegistry:
                 return  # of somebody else, whose run an imported file names
             if part.is_held and progress.head.session_id != session_id:
                 return  # an agent's session, which the run does not use now
-            if progress.is_parked or anyio.current_time() > deadline:
-                raise SessionBusy(session_id=session_id)
             is_claimed = progress.head.session_id == session_id
             if not part.is_held and await self._recovery.recover(run_id, is_claimed=is_claimed):
                 break
+            if progress.is_parked or anyio.current_time() > deadline:
+                raise SessionBusy(session_id=session_id)
             await anyio.sleep(WATCH_SECONDS)  # somebody writes its last lines
         self._remember(session_id, run_id)
 
@@ -578,6 +578,10 @@ class RunRegistry:
     async def waiting_runs(self) -> set[str]:
         """Return the ids of the runs that wait and that no process executes."""
         return {run.run_id for run in await self._journal.runs() if run.waits}
+
+    async def recover(self, run_id: str) -> None:
+        """End a run that waits, unless somebody is asked; see ``RunRecovery.recover``."""
+        await self._recovery.recover(run_id)
 
     async def prune(self) -> None:
         """Forget runs that have ended long ago."""

@@ -116,6 +116,11 @@ class Run:
         """Whether it goes on in another process, or later: nothing of it is stored here then."""
         return self.is_parked or self.is_lost
 
+    async def is_given_up(self) -> bool:
+        """Return whether it goes on elsewhere, also if that was not noticed until now."""
+        await self._journal.find_out_losses()
+        return self.is_let_go
+
     @property
     def is_waiting(self) -> bool:
         """Whether every branch waits for a person."""

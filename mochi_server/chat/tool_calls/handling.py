@@ -16,7 +16,7 @@ from itertools import groupby
 
 import orjson
 
-from ...core.aio import merge
+from ...core.aio import merge, run_to_completion
 from ...errors import (
     InvalidRequest,
     JSONObject,
@@ -112,7 +112,7 @@ class ToolCalls:
                         async for events in running:
                             yield events
         finally:
-            if not self.of_run.is_let_go:
+            if not await run_to_completion(self.of_run.is_given_up()):
                 await self.confirmations.close()
 
     def _decisions(self, results: Results) -> CallDecisions:

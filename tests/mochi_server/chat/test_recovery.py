@@ -23,7 +23,7 @@ from mochi_server.protocol.events import (
     MessageComplete,
     ReplyRetry,
 )
-from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -218,6 +218,76 @@ async def test_a_run_whose_answer_was_about_to_be_stored_is_interrupted(survivor
     assert [event.type for _, event in events_of(await lines_of(survivor.journal))][-2:] == [
         *("error", "done")
     ]
+
+
+async def test_a_run_that_waits_is_ended_when_nobody_is_asked(survivor):
+    """The server died while it stopped the run, or the confirmations were lost with their file."""
+    writer = await survivor.journal.take("run_1")
+    writer.note("waiting")
+    await survivor.journal.close(writer)
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    async with survivor.sessions.claim(survivor.session_id):
+        await runs.settle(survivor.session_id, "run_1")
+    assert (await runs.status("run_1")).state == "interrupted"
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+
+
+async def test_what_follows_a_result_of_the_client_is_kept(tmp_path):
+    """The run began behind a tool's message, not a question."""
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": {}}}
+    before = AssistantMessage(content="Let me see.", model="model", tool_calls=[call])
+    result = ToolMessage(content="25 degrees", tool_call_id="call_1", tool_name="weather")
+
+    def prepare(session: ChatSession) -> None:
+        session.append(UserMessage(content="Weather?"), before, result)
+        session.metadata.begin_run("run_1")
+
+    session_id = (await sessions.create("model", prepare=prepare)).session_id
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    died.begin(replace(head(session_id=session_id), follows=result.message_id)).add(1, deltas(1, 2))
+    await died.aclose()
+    assert await RunRecovery(journal, sessions, agents, StateConfirmationStore()).recover("run_1")
+    last = (await sessions.get(session_id)).stored_messages()[-1]
+    assert (last["content"], last.get("interrupted")) == ("1 2 ", True)
+    await journal.aclose()
+
+
+async def test_what_was_about_to_be_stored_twice_is_kept_when_it_never_was(survivor):
+    """Whoever recovered the run was killed as well, just before it had stored anything."""
+    for _ in range(2):
+        writer = await survivor.journal.take("run_1")
+        lost = AssistantMessage(content="1 2 ", model="model").message_id
+        writer.note("storing", session_id=survivor.session_id, messages=[lost], until=2)
+        await survivor.journal.close(writer)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+
+
+async def test_a_call_of_the_client_beside_one_of_the_server_can_still_be_answered(tmp_path):
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    calls = [
+        {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": {}}}
+        for name in ("ours", "theirs")
+    ]
+    reply = AssistantMessage(content="", model="model", tool_calls=calls)
+
+    def prepare(session: ChatSession) -> None:
+        session.append(UserMessage(content="Go"), reply)
+        session.metadata.begin_run("run_1")
+
+    session_id = (await sessions.create("model", prepare=prepare)).session_id
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    theirs = {"type": "function", "function": {"name": "theirs", "parameters": {}}}
+    writer = died.begin(
+        replace(head(session_id=session_id), request=TurnRequest(client_tools=(theirs,)))
+    )
+    writer.note("storing", session_id=session_id, messages=[reply.message_id], until=0)
+    await died.aclose()
+    assert await RunRecovery(journal, sessions, agents, StateConfirmationStore()).recover("run_1")
+    stored = (await sessions.get(session_id)).stored_messages()
+    assert [message.get("tool_call_id") for message in stored[2:]] == ["call_ours"]
+    await journal.aclose()
 
 
 async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor):

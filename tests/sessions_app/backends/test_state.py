@@ -205,6 +205,17 @@ async def test_who_was_cut_off_cannot_write_what_another_has_taken(
     assert [run.end for run in await own.runs()] == ["interrupted"]
 
 
+async def test_who_may_be_too_late_finds_out_what_others_have_taken(
+    make_journal: MakeJournal, line: Line
+) -> None:
+    """Before it acts on it: it may have been stopped for a while."""
+    own, other, writer = await cut_off(make_journal, line)
+    assert isinstance(await other.take("run_1"), RunWriter)
+    line.mend()
+    assert not writer.is_lost
+    await until(own.find_out_losses, lambda _: writer.is_lost)
+
+
 async def test_who_was_cut_off_goes_on_with_what_nobody_has_taken(
     make_journal: MakeJournal, line: Line
 ) -> None:
