@@ -106,8 +106,8 @@ def _sessions() -> Routes:
     from sessions_app.variants import router as variants_router
 
     yield "/sessions", imports_router, "sessions"  # before /sessions/{session_id}
-    yield "/sessions", router, "sessions"
     yield "/sessions", exports_router, "sessions"
+    yield "/sessions", router, "sessions"
     yield "/sessions", variants_router, "sessions"
     yield "/sessions", files_router, "files"
     yield "/sessions", attachments_router, "files"

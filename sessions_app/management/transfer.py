@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, get_args
@@ -22,6 +19,7 @@ from mochi_server.core.progress import Progress
 from mochi_server.errors import CannotImport, JSONObject, MochiError
 from mochi_server.sessions.attachments import AttachmentReader, AttachmentStore
 from mochi_server.sessions.exports.exporter import ExportFormat, export_session
+from mochi_server.sessions.exports.several import file_stems
 from mochi_server.sessions.imports.importer import Importer
 from mochi_server.sessions.imports.json_values import too_large
 from mochi_server.sessions.imports.report import ImportReport, Outcome
@@ -38,13 +36,8 @@ ASKS = (
 )
 STDIN = "-"
 READ_BYTES = 1_000_000
-TITLE_CHARACTERS = 50
-"""Of a title, in the name of a file."""
 PATIENCE = 0.5
 """Seconds before progress is shown."""
-
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff/\\:*?"<>|]')
-"""What a name of a file cannot have on some system, or a terminal should not show."""
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +75,7 @@ async def export_sessions(sessions: SessionManager, options: Options, console: C
     if options["all"]:
         page = await sessions.list()
         stems = {str(line["session_id"]): str(line["session_id"]) for line in page.problems}
-        stems |= _stems(page.entries)
+        stems |= file_stems(page.entries)
         targets = {name: output / f"{stem}{to.suffix}" for name, stem in stems.items()}
     else:
         await sessions.get(options["session_id"])
@@ -105,20 +98,6 @@ async def export_sessions(sessions: SessionManager, options: Options, console: C
         console.out.write(table(rows, EXPORT_COLUMNS) if rows else "Nothing was exported.")
         console.print_problems(problems)
     return 1 if problems else 0
-
-
-def _stems(lines: Sequence[JSONObject]) -> dict[str, str]:
-    """Return what the names of the files begin with, by the ids of the sessions."""
-    stems = {}
-    for line in lines:
-        title = str(line["title"] or line["preview"] or "")[:TITLE_CHARACTERS]
-        words = _UNSAFE.sub(" ", f"{str(line['created_at'])[:10]} {title}").split()
-        stems[str(line["session_id"])] = " ".join(words).strip(". ")
-    counts = Counter(["", *(stem.casefold() for stem in stems.values())])
-    return {
-        session_id: stem if counts[stem.casefold()] == 1 else f"{stem} {session_id}".strip()
-        for session_id, stem in stems.items()
-    }
 
 
 async def _export(

@@ -15,6 +15,7 @@ ROUTES = (
     "/models/qwen3:14b",
     "/sessions",
     f"/sessions/{ONE}",
+    "/sessions/export",
     "/sessions/import",
     f"/sessions/{ONE}/export",
     f"/sessions/{ONE}/fork",

@@ -1,10 +1,15 @@
-"""``POST /sessions/import`` and ``GET /sessions/{session_id}/export``."""
+"""``POST /sessions/import``, and ``/export`` of one session and of several."""
 
 from __future__ import annotations
 
+import base64
 import json
+from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
+
+from mochi_server.core.clock import utc_now
 
 EXPORT = [
     {
@@ -119,3 +124,65 @@ async def test_the_session_file_is_the_default_and_other_formats_are_refused(api
     response = await api.get(f"/sessions/{session_id}/export?format=pdf")
     assert (response.status_code, response.json()["error"]["code"]) == (422, "VALIDATION_ERROR")
     assert (await api.get("/sessions/nobody/export")).status_code == 404
+
+
+async def archive_of(api, query=""):
+    """The members of an archive of sessions, by name, and the archive."""
+    response = await api.get(f"/sessions/export{query}")
+    assert response.status_code == 200
+    assert response["Content-Type"] == "application/zip"
+    content = b"".join([part async for part in response])
+    assert response["Content-Length"] == str(len(content))
+    with ZipFile(BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}, content
+
+
+async def test_all_sessions_are_one_archive_that_can_be_imported(api, mochi):
+    sums = await api.new_session(title="Sums: 1/2")
+    await api.client.patch(
+        f"/api/v1/sessions/{sums}", {"archived": True}, content_type="application/json"
+    )
+    note = {"data": base64.b64encode(b"Buy milk.").decode(), "name": "note.txt"}
+    for _ in range(2):  # the same file
+        tea = await api.new_session(title="Tea")
+        answer = await api.post(f"/chat/{tea}", {"message": "Look", "attachments": [note]})
+        assert answer.status_code == 200
+    (mochi.sessions_path / "broken.json").write_text("{")
+    members, content = await archive_of(api)
+    day = f"{utc_now():%Y-%m-%d}"
+    names = [name for name in members if name.startswith(day)]
+    assert f"{day} Sums 1 2.json" in names
+    assert f"{day} Tea {tea}.json" in names
+    assert members[f"{day} Sums 1 2.json"] == (mochi.sessions_path / f"{sums}.json").read_bytes()
+    [file] = [data for name, data in members.items() if name.startswith("attachments/")]
+    assert file == b"Buy milk."
+    assert members["problems.txt"].startswith(b"broken: ")
+    assert len(names) == 3
+    for session_id in (sums, tea):
+        assert (await api.client.delete(f"/api/v1/sessions/{session_id}")).status_code == 204
+    outcomes = [each["outcome"] for each in (await imported(api, content)).json()["imported"]]
+    assert sorted(outcomes) == ["created", "created", "unchanged"]
+    stored = (await api.get(f"/sessions/{tea}")).json()["messages"][0]["attachments"][0]
+    again = await api.get(f"/sessions/{tea}/attachments/{stored['attachment_id']}")
+    assert b"".join([part async for part in again]) == b"Buy milk."
+
+
+async def test_some_sessions_are_one_archive_in_any_format(api):
+    one, two, _ = [await api.new_session(title=title) for title in ("One", "Two", "Three")]
+    members, _ = await archive_of(api, f"?session_id={one}&session_id={two}&format=markdown")
+    assert sorted(members) == [f"{utc_now():%Y-%m-%d} {name}.md" for name in ("One", "Two")]
+    assert {content.splitlines()[0] for content in members.values()} == {b"# One", b"# Two"}
+    response = await api.get(f"/sessions/export?session_id={one}&session_id=nobody")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
+
+
+async def test_an_archive_that_is_not_read_keeps_its_slot_until_it_is_closed(api):
+    await api.new_session()
+    held = [await api.get("/sessions/export") for _ in range(4)]
+    refused = await api.get("/sessions/export")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "SERVER_BUSY")
+    for response in held:
+        response.close()
+    last = await api.get("/sessions/export")
+    assert last.status_code == 200
+    last.close()

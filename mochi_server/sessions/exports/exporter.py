@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from enum import Enum
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
@@ -63,11 +64,11 @@ async def export_session(
         content, _ = await sessions.storage.read(session_id)
         if to is ExportFormat.JSON:
             return content
-        files = await _files_of(session, attachments)
+        files = await files_of(session, attachments)
         return await in_thread(_archive, session_id, content, files)
     if to is ExportFormat.MARKDOWN:
         return (await in_thread(as_markdown, session)).encode("utf-8", "replace")
-    files = await _files_of(session, attachments)
+    files = await files_of(session, attachments)
     if to is ExportFormat.JSONL:
         return await in_thread(as_training_line, session, files)
     return (await in_thread(as_html, session, files)).encode("utf-8", "replace")
@@ -76,20 +77,29 @@ async def export_session(
 def _archive(session_id: str, content: bytes, files: dict[str, bytes]) -> bytes:
     """Return an archive that is the same for the same content."""
     buffer = BytesIO()
-    members = {f"{session_id}.json": content}
-    members |= {f"attachments/{name}": files[name] for name in sorted(files)}
     with ZipFile(buffer, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(ZipInfo(name), data, ZIP_DEFLATED)
+        add_session(archive, f"{session_id}.json", content, files)
     return buffer.getvalue()
 
 
-async def _files_of(session: ChatSession, attachments: AttachmentStore) -> dict[str, bytes]:
-    """Return the attachments that are there, by their ids."""
+def add_session(archive: ZipFile, name: str, content: bytes, files: Mapping[str, bytes]) -> None:
+    """Add a session to an archive, and its attachments in a folder beside it."""
+    members = {name: content}
+    members |= {f"attachments/{file}": files[file] for file in sorted(files)}
+    for member, data in members.items():
+        archive.writestr(ZipInfo(member), data, ZIP_DEFLATED)
+
+
+async def files_of(
+    session: ChatSession, attachments: AttachmentStore, known: Container[str] = ()
+) -> dict[str, bytes]:
+    """Return the attachments that are there, and not known already, by their ids."""
     files: dict[str, bytes] = {}
     for message in session.messages:
         for entry in attachments_of(message.as_stored()):
             attachment_id = str(entry["attachment_id"])
+            if attachment_id in known:
+                continue
             try:
                 files[attachment_id] = await attachments.read(session.session_id, attachment_id)
             except AttachmentNotFound:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...errors import MochiError, SessionNotFound
 
 ID_PATTERN = "[A-Za-z0-9_-]{1,64}"
-RESERVED_IDS = frozenset({"import", "stream"})
+RESERVED_IDS = frozenset({"export", "import", "stream"})
 """Names of routes that stand where others have the id of a session."""
 SESSION_ID = re.compile(rf"(?!(?:{'|'.join(sorted(RESERVED_IDS))})\Z){ID_PATTERN}")
 
