@@ -82,7 +82,14 @@ export const t = {
   exportMarkdown: "Export as Markdown",
   exportHtml: "Export as HTML",
   exportJson: "Export as JSON",
-  deletedSession: (name) => `Deleted: ${name.slice(0, 60)}`,
+  deletedSessions: (names) => (names.length === 1 ? `Deleted: ${names[0].slice(0, 60)}` : `Deleted: ${number(names.length)} conversations`),
+  selectSeveral: "Select several",
+  selection: "Selected conversations",
+  selected: (count) => `${number(count)} selected`,
+  selectAll: "Select all",
+  endSelection: "End the selection",
+  addTags: "Add tags",
+  exportSelected: "Export as one archive",
   pages: "Pages",
   page: {
     inbox: "Inbox",
@@ -363,6 +370,11 @@ export const t = {
   showLog: "Show log",
   logIsEmpty: "It has written nothing.",
 
+  importAndExport: "Import and export",
+  exportAll: "Export everything",
+  aboutExport: "One archive of all conversations, with their files. It can be imported here again.",
+  exportAllNow: "Export all conversations",
+  isExporting: "The archive is being made…",
   aboutImport:
     "Conversations of ChatGPT, Claude, Open WebUI, LibreChat, Grok and llm, and session files of mochi: the file or archive as the program exports it. Nothing is overwritten, and what is here already is not made twice.",
   chooseFiles: "Choose files…",

@@ -99,34 +99,53 @@ export function watch() {
   });
 }
 
-export async function change(session, changes) {
-  await patch(`sessions/${part(session)}`, changes);
-  await load();
+/** Change sessions, one after another; `pairs` are `[id, changes]` each. */
+export async function changeAll(pairs) {
+  try {
+    for (const [id, changes] of pairs) await patch(`sessions/${part(id)}`, changes);
+  } finally {
+    await load();
+  }
 }
 
-export function deleteSession(session) {
-  const { session_id: id } = session;
-  const before = sessions.peek();
-  deleted.value = [...deleted.peek(), id];
-  sessions.value = before.filter((each) => each.session_id !== id);
-  if (route.peek().name === id) go("");
+export const change = (id, changes) => changeAll([[id, changes]]);
+
+export function deleteSessions(some) {
+  const ids = some.map(({ session_id: id }) => id);
+  deleted.value = [...deleted.peek(), ...ids];
+  sessions.value = sessions.peek().filter((each) => !ids.includes(each.session_id));
+  if (ids.includes(route.peek().name)) go("");
   const keep = () => {
-    deleted.value = deleted.peek().filter((each) => each !== id);
+    deleted.value = deleted.peek().filter((each) => !ids.includes(each));
     return refresh();
   };
-  doUnlessUndone(t.deletedSession(title(session)), {
-    run: () => remove(`sessions/${part(id)}`, { keepalive: true }).finally(keep),
+  doUnlessUndone(t.deletedSessions(some.map(title)), {
+    run: async () => {
+      const removals = ids.map((id) => remove(`sessions/${part(id)}`, { keepalive: true }));
+      const failed = (await Promise.allSettled(removals)).find(({ status }) => status === "rejected");
+      keep();
+      if (failed) throw failed.reason;
+    },
     undo: keep,
   });
 }
 
-/** Save a session as a file of the browser's. */
-export async function download(session, format) {
-  const content = await blob(`sessions/${part(session)}/export?format=${format}`);
-  const extension = { markdown: "md" }[format] ?? format;
+async function save(path, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(content);
-  link.download = `${session}.${extension}`;
+  link.href = URL.createObjectURL(await blob(path));
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** Save a session as a file of the browser's. */
+export function download(session, format) {
+  const extension = { markdown: "md" }[format] ?? format;
+  return save(`sessions/${part(session)}/export?format=${format}`, `${session}.${extension}`);
+}
+
+/** Save these sessions, or all, with their attachments as one archive. */
+export function downloadArchive(ids = []) {
+  const names = new URLSearchParams(ids.map((id) => ["session_id", id]));
+  return save(`sessions/export?${names}`, `mochi ${new Date().toISOString().slice(0, 10)}.zip`);
 }

@@ -4,6 +4,8 @@ import { html, useRef, useState, useValue } from "../library.js";
 import { address } from "../router.js";
 import { models } from "../state/catalogue.js";
 import { importFiles, imports } from "../state/imports.js";
+import { attempt } from "../state/notices.js";
+import { downloadArchive } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { Icon } from "./icons.js";
@@ -66,11 +68,27 @@ function Import({ entry }) {
   </li>`;
 }
 
+function Export() {
+  const [isBusy, setBusy] = useState(false);
+  const run = async () => {
+    setBusy(true);
+    await attempt(downloadArchive);
+    setBusy(false);
+  };
+  return html`<section class="export">
+    <h2>${t.exportAll}</h2>
+    <p class="hint">${t.aboutExport}</p>
+    <p><button type="button" disabled=${isBusy} onClick=${run}><${Icon} name="export" />
+      ${isBusy ? t.isExporting : t.exportAllNow}</button></p>
+  </section>`;
+}
+
 export function ImportPage({ openSidebar }) {
   const entries = useValue(imports);
-  return html`<${PageFrame} title=${t.page.import} openSidebar=${openSidebar}>
+  return html`<${PageFrame} title=${t.importAndExport} openSidebar=${openSidebar}>
     <p class="hint">${t.aboutImport}</p>
     <${Source} />
     <ul class="plain">${entries.map((entry) => html`<${Import} key=${entry.id} entry=${entry} />`)}</ul>
+    <${Export} />
   </${PageFrame}>`;
 }

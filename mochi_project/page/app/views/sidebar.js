@@ -5,8 +5,10 @@ import { address, go, route } from "../router.js";
 import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
+import { select, selection, toggle } from "../state/selection.js";
 import {
-  activeRuns, change, deleteSession, download, filter, foundBy, hasMore, isLoaded, loadMore, problems, sessions, title,
+  activeRuns, change, changeAll, deleteSessions, download, downloadArchive, filter, foundBy, hasMore, isLoaded,
+  loadMore, problems, sessions, title,
 } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
@@ -26,14 +28,18 @@ async function rename(session) {
   await attempt(() => change(session.session_id, { title: name.trim() || null }));
 }
 
-async function changeTags(session) {
-  const text = await askText(t.tags, { value: session.tags.join(", "), label: t.tagsWithCommas });
-  if (text === null) return;
-  const tags = [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
-  await attempt(() => change(session.session_id, { tags }));
+/** Ask for tags; resolves with them, or null. */
+async function askTags(heading, before) {
+  const text = await askText(heading, { value: before.join(", "), label: t.tagsWithCommas });
+  return text && [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 }
 
-export function sessionActions(session) {
+async function changeTags(session) {
+  const tags = await askTags(t.tags, session.tags);
+  if (tags !== null) await attempt(() => change(session.session_id, { tags: [...tags] }));
+}
+
+function sessionActions(session) {
   const { session_id: id, pinned, archived } = session;
   const set = (changes) => attempt(() => change(id, changes));
   return [
@@ -44,17 +50,16 @@ export function sessionActions(session) {
     { label: t.exportMarkdown, icon: "export", run: () => attempt(() => download(id, "markdown")) },
     { label: t.exportHtml, icon: "export", run: () => attempt(() => download(id, "html")) },
     { label: t.exportJson, icon: "export", run: () => attempt(() => download(id, "json")) },
-    { label: t.delete, icon: "trash", run: () => deleteSession(session) },
+    { label: t.delete, icon: "trash", run: () => deleteSessions([session]) },
   ];
 }
 
-const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting }) => {
+/** `isSelected` is null while nobody selects. */
+const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting, isSelected }) => {
   const name = title(session);
+  const id = session.session_id;
   const date = dateOf(session.updated_at);
-  return html`<li class="session ${isOpen ? "open" : ""}">
-    <a href=${address("chat", session.session_id)} aria-current=${isOpen ? "page" : null}
-      title=${date && t.wholeDate(date)}>
-      <span class="session-title" dir="auto">${name}</span>
+  const content = html`<span class="session-title" dir="auto">${name}</span>
       ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
         aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
       ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
@@ -63,11 +68,47 @@ const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting }) => {
       ${(isArchived || session.tags.length > 0) && html`<span class="tags">
         ${isArchived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
-      </span>`}
-    </a>
-    <${Menu} label=${t.actionsOf(name)} items=${sessionActions(session)} />
+      </span>`}`;
+  const several = { label: t.selectSeveral, icon: "check", run: () => select([id]) };
+  return html`<li class="session ${isOpen ? "open" : ""}">
+    ${isSelected === null
+      ? html`<a href=${address("chat", id)} aria-current=${isOpen ? "page" : null}
+          title=${date && t.wholeDate(date)}>${content}</a>
+        <${Menu} label=${t.actionsOf(name)} items=${[...sessionActions(session), several]} />`
+      : html`<label><input type="checkbox" checked=${isSelected} onChange=${() => toggle(id)} />${content}</label>`}
   </li>`;
 });
+
+/** What can be done with the selected sessions that the list shows. */
+function Selection({ ids, shown }) {
+  const some = shown.filter(({ session_id: id }) => ids.includes(id));
+  const areArchived = some.length > 0 && some.every(({ archived }) => archived);
+  const changeEach = (changes) => changeAll(some.map((session) => [session.session_id, changes(session)]));
+  const addTags = async () => {
+    const added = await askTags(t.addTags, []);
+    if (added) await changeEach(({ tags }) => ({ tags: [...new Set([...tags, ...added])] }));
+  };
+  const actions = [
+    ["archive", areArchived ? t.unarchive : t.archive, () => changeEach(() => ({ archived: !areArchived }))],
+    ["tag", t.addTags, addTags],
+    ["export", t.exportSelected, () => downloadArchive(some.map(({ session_id: id }) => id))],
+    ["trash", t.delete, () => deleteSessions(some)],
+  ];
+  const run = async (action) => {
+    if (await attempt(action)) select(null);
+  };
+  return html`<div class="selection" role="toolbar" aria-label=${t.selection}>
+    <div class="row">
+      <strong role="status">${t.selected(some.length)}</strong>
+      <button type="button" class="quiet" onClick=${() => select(shown.map(({ session_id: id }) => id))}>${t.selectAll}</button>
+      <${IconButton} icon="close" label=${t.endSelection} onClick=${() => select(null)} />
+    </div>
+    <div class="row">
+      ${actions.map(([icon, label, action]) => html`<${IconButton} key=${icon} icon=${icon} label=${label}
+        disabled=${some.length === 0} onClick=${() => run(action)} />`)}
+    </div>
+  </div>`;
+}
 
 function groupOf(session, isSearch) {
   if (isSearch) return t.found;
@@ -81,11 +122,13 @@ function groupOf(session, isSearch) {
   return t.month(date);
 }
 
+const ROWS = ".session > a, .session > label > input";
+
 /** Let the arrows go from the search to the sessions, from one to the next, and back. */
 function walk(event) {
   if (event.shiftKey || event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const places = [document.getElementById("search"), ...document.querySelectorAll(".session > a")];
+  const places = [document.getElementById("search"), ...document.querySelectorAll(ROWS)];
   const next = places[places.indexOf(event.target) + step];
   if (!step || !places.includes(event.target) || !next) return;
   event.preventDefault();
@@ -114,18 +157,27 @@ function List() {
   const unreadable = useValue(problems);
   const { query, archived, tag } = useValue(foundBy);
   const isSearch = query.trim() !== "";
+  const selected = useValue(selection);
+  const isSelecting = selected !== null;
+  useEffect(() => {
+    if (!isSelecting) return undefined;
+    document.querySelector(".session :checked")?.focus();
+    return () => (document.querySelector(".session.open > a") ?? document.querySelector(".session > a"))?.focus();
+  }, [isSelecting]);
   const groups = new Map();
   for (const session of all) {
     const group = groupOf(session, isSearch);
     groups.set(group, [...(groups.get(group) ?? []), session]);
   }
   const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
-  return html`<nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk}>
+  return html`${isSelecting && html`<${Selection} ids=${selected} shown=${all} />`}
+  <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk}>
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
         isArchived=${isSearch && session.archived} isOpen=${page === "chat" && name === session.session_id}
-        isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)} />`)}</ul>
+        isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)}
+        isSelected=${selected?.includes(session.session_id) ?? null} />`)}</ul>
     </section>`)}
     ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived || tag ? t.nothingFound : t.noSessions}</p>`}
     ${more && html`<button type="button" class="quiet wide" onClick=${loadMore}>${t.showMore}</button>`}
@@ -179,7 +231,12 @@ export function Sidebar({ isOpen, close }) {
     close();
   };
   const onKey = (event) => {
-    if (event.key !== "Escape" || !isOpen) return;
+    if (event.key !== "Escape") return;
+    if (selection.peek()) {
+      select(null);
+      return;
+    }
+    if (!isOpen) return;
     close();
     document.querySelector("[aria-controls=sidebar]").focus();
   };

@@ -1,0 +1,133 @@
+"""Several chats at once on the page, and all of them as one archive: in a real browser."""
+
+from __future__ import annotations
+
+from zipfile import ZipFile
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.waiting import until
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared):
+    """The page with three chats, none of which is open."""
+    for title in ("Tea", "Coffee", "Bread"):
+        await shared.server.new_session("lorem", title=title)
+    async with shared.page() as page:
+        await expect(page.locator(".session")).to_have_count(3)
+        yield page
+    for session in (await shared.server.get("/sessions"))[1]["sessions"]:
+        await shared.server.request("DELETE", f"/sessions/{session['session_id']}")
+
+
+def row(page, name):
+    return page.locator(".session").filter(has_text=name)
+
+
+async def select(page, *names):
+    first, *others = names
+    await row(page, first).hover()
+    await page.get_by_role("button", name=f"Actions: {first}").click()
+    await page.get_by_role("menuitem", name="Select several").click()
+    for name in others:
+        await page.get_by_role("checkbox", name=name).check()
+    await expect(page.get_by_role("toolbar").get_by_role("status")).to_have_text(
+        f"{len(names)} selected"
+    )
+
+
+async def do(page, name):
+    await page.get_by_role("toolbar").get_by_role("button", name=name, exact=True).click()
+
+
+async def titles(shared):
+    status, answer = await shared.server.get("/sessions")
+    assert status == 200
+    return {session["title"] for session in answer["sessions"]}
+
+
+async def test_chats_are_selected_with_the_keyboard_and_tagged(page):
+    await select(page, "Bread")
+    await expect(page.get_by_role("checkbox", name="Bread")).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("checkbox", name="Coffee")).to_be_focused()
+    await page.keyboard.press("Space")
+    await expect(page.get_by_role("checkbox", name="Coffee")).to_be_checked()
+    await expect_accessible(page)
+    await do(page, "Add tags")
+    dialog = page.get_by_role("dialog", name="Add tags")
+    await dialog.get_by_role("textbox").fill("food, food, cheap")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("toolbar")).to_have_count(0)
+    for name in ("Bread", "Coffee"):
+        await expect(row(page, name).locator(".tag")).to_have_text(["food", "cheap"])
+    await expect(row(page, "Tea").locator(".tag")).to_have_count(0)
+    await expect(page.locator(".session a").first).to_be_focused()
+
+
+async def test_escape_ends_the_selection_and_nothing_has_changed(shared, page):
+    await select(page, "Tea", "Bread")
+    await do(page, "Select all")
+    await expect(page.get_by_role("checkbox", name="Coffee")).to_be_checked()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("toolbar")).to_have_count(0)
+    await expect(row(page, "Tea").get_by_role("link")).to_be_visible()
+    assert await titles(shared) == {"Tea", "Coffee", "Bread"}
+
+
+async def test_selected_chats_go_into_the_archive_and_come_out(page):
+    await select(page, "Tea", "Bread")
+    await do(page, "Archive")
+    await expect(page.locator(".session")).to_have_text(["Coffee"])
+    await page.get_by_role("checkbox", name="Archived").check()
+    await expect(page.locator(".session")).to_have_count(2)
+    await select(page, "Tea", "Bread")
+    await do(page, "Take out of the archive")
+    await expect(page.locator(".session")).to_have_count(0)
+    await page.get_by_role("checkbox", name="Archived").uncheck()
+    await expect(page.locator(".session")).to_have_count(3)
+
+
+async def test_selected_chats_are_deleted_unless_that_is_undone(shared, page):
+    await select(page, "Tea", "Bread")
+    await do(page, "Delete")
+    await expect(page.locator(".session")).to_have_text(["Coffee"])
+    notice = page.get_by_text("Deleted: 2 conversations")
+    await expect(notice).to_be_visible()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.locator(".session")).to_have_count(3)
+    await select(page, "Tea", "Coffee")
+    await do(page, "Delete")
+    await until(lambda: titles(shared), lambda left: left == {"Bread"})
+    await expect(page.locator(".session")).to_have_text(["Bread"])
+
+
+async def downloaded(download):
+    with ZipFile(await (await download.value).path()) as archive:
+        return sorted(name.split(" ", 1)[1] for name in archive.namelist())
+
+
+async def test_selected_chats_and_all_are_saved_as_one_archive(page):
+    await select(page, "Tea", "Bread")
+    async with page.expect_download() as download:
+        await do(page, "Export as one archive")
+    assert await downloaded(download) == ["Bread.json", "Tea.json"]
+    await page.get_by_role("link", name="Import").click()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Export all conversations").click()
+    assert await downloaded(download) == ["Bread.json", "Coffee.json", "Tea.json"]
+    await expect_accessible(page)
