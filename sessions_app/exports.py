@@ -27,12 +27,11 @@ from mochi_server.sessions.exports.exporter import ExportFormat, export_session
 from mochi_server.sessions.exports.several import write_archive
 
 from .downloads import NOT_OUR_PAGE, FileDownload
+from .schemas import ExportRequest
 
 router = Router()
 
 HEADERS = {key: NOT_OUR_PAGE[key] for key in NOT_OUR_PAGE if key != "Accept-Ranges"}
-MAX_SESSIONS = 1000
-"""Most sessions that can be named at once; their ids are in the address."""
 
 CONTENT: dict[str, Any] = {
     "application/json": {
@@ -62,31 +61,31 @@ class ArchiveDownload(FileDownload):
 SEVERAL: dict[str, Any] = {each: CONTENT[each] for each in CONTENT if each == "application/zip"}
 
 
-@router.get(
+@router.post(
     "/export",
     summary="Download several sessions, or all, as one archive",
     openapi_extra={
-        **documented(SessionNotFound, StorageError, InvalidRequest, ServerBusy),
+        **documented(SessionNotFound, StorageError, ServerBusy),
         "responses": {HTTPStatus.OK: {"description": "The archive", "content": SEVERAL}},
     },
 )
-async def read_sessions(
+async def export_sessions(
     request: HttpRequest,  # noqa: ARG001 - every view's
-    *,
-    session_id: Annotated[
-        list[str], Query(max_length=MAX_SESSIONS, description="May be repeated; without any, all.")
-    ] = [],  # noqa: B006 - ninja copies it
-    to: Annotated[ExportFormat, Query(alias="format", example="html")] = ExportFormat.ZIP,
+    payload: ExportRequest | None = None,
 ) -> HttpResponseBase:
     """Each is a file in it; with `zip` the session file, and the attachments of all.
 
     `POST /sessions/import` takes it. `problems.txt` in it names the sessions that cannot be read.
+    The body may be empty.
     """
     runtime = get_runtime()
+    wanted = payload or ExportRequest()
     with ExitStack() as unless_whole:
         unless_whole.enter_context(SLOTS.slot())
         file = unless_whole.enter_context(TemporaryFile(prefix="mochi-export-"))
-        await write_archive(file, runtime.sessions, runtime.attachments, to, session_id)
+        await write_archive(
+            file, runtime.sessions, runtime.attachments, wanted.to, wanted.session_ids
+        )
         held = unless_whole.pop_all()
     size = file.tell()
     headers = {

@@ -25,6 +25,7 @@ from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
 from mochi_server.sessions.attachments import MAX_ATTACHMENTS
+from mochi_server.sessions.exports.exporter import ExportFormat
 from mochi_server.sessions.types import (
     MAX_CONFIRMATION_SECONDS,
     AgentSettings,
@@ -311,6 +312,23 @@ class ForkRequest(BaseModel):
         default=None,
         max_length=512,
         description="The last message of the fork. Absent or null: the session's last.",
+    )
+
+
+class ExportRequest(BaseModel):
+    """Which sessions become an archive."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"session_ids": ["0123456789"]}}
+    )
+
+    session_ids: list[str] = Field(
+        default=[], max_length=100_000, description="Without any, all that the caller sees."
+    )
+    to: ExportFormat = Field(
+        default=ExportFormat.ZIP,
+        alias="format",
+        description="Of each; `zip`: session files, beside them the attachments of all.",
     )
 
 

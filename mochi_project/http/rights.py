@@ -42,7 +42,7 @@ ROUTES: Mapping[str, Access] = {
     "GET api/v1/sessions": READ,
     "POST api/v1/sessions": CHAT,
     "POST api/v1/sessions/import": Access("chat", "import sessions"),
-    "GET api/v1/sessions/export": READ,
+    "POST api/v1/sessions/export": READ,
     "GET api/v1/sessions/<session_id>": READ,
     "PATCH api/v1/sessions/<session_id>": CHAT,
     "DELETE api/v1/sessions/<session_id>": Access("chat", "delete session"),

@@ -66,6 +66,7 @@ WITH_BODY = (
     ("POST", "/sessions"),
     ("PATCH", f"/sessions/{ONE}"),
     ("POST", "/sessions/import"),
+    ("POST", "/sessions/export"),
     ("POST", f"/sessions/{ONE}/fork"),
     ("POST", f"/sessions/{ONE}/attachments"),
     ("PUT", f"/sessions/{ONE}/messages/0"),

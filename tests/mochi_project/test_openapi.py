@@ -35,6 +35,7 @@ ROUTES = {
     "DELETE /api/v1/sessions/{session_id}": "deleteSession",
     "PATCH /api/v1/sessions/{session_id}": "patchSession",
     "POST /api/v1/sessions/import": "importSessions",
+    "POST /api/v1/sessions/export": "exportSessions",
     "GET /api/v1/sessions/{session_id}/export": "readExport",
     "POST /api/v1/sessions/{session_id}/fork": "forkSession",
     "GET /api/v1/sessions/{session_id}/variants": "listVariants",

@@ -126,9 +126,9 @@ async def test_the_session_file_is_the_default_and_other_formats_are_refused(api
     assert (await api.get("/sessions/nobody/export")).status_code == 404
 
 
-async def archive_of(api, query=""):
+async def archive_of(api, **wanted):
     """The members of an archive of sessions, by name, and the archive."""
-    response = await api.get(f"/sessions/export{query}")
+    response = await api.post("/sessions/export", wanted)
     assert response.status_code == 200
     assert response["Content-Type"] == "application/zip"
     content = b"".join([part async for part in response])
@@ -169,20 +169,20 @@ async def test_all_sessions_are_one_archive_that_can_be_imported(api, mochi):
 
 async def test_some_sessions_are_one_archive_in_any_format(api):
     one, two, _ = [await api.new_session(title=title) for title in ("One", "Two", "Three")]
-    members, _ = await archive_of(api, f"?session_id={one}&session_id={two}&format=markdown")
+    members, _ = await archive_of(api, session_ids=[one, two], format="markdown")
     assert sorted(members) == [f"{utc_now():%Y-%m-%d} {name}.md" for name in ("One", "Two")]
     assert {content.splitlines()[0] for content in members.values()} == {b"# One", b"# Two"}
-    response = await api.get(f"/sessions/export?session_id={one}&session_id=nobody")
+    response = await api.post("/sessions/export", {"session_ids": [one, "nobody"]})
     assert (response.status_code, response.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
 
 
 async def test_an_archive_that_is_not_read_keeps_its_slot_until_it_is_closed(api):
     await api.new_session()
-    held = [await api.get("/sessions/export") for _ in range(4)]
-    refused = await api.get("/sessions/export")
+    held = [await api.post("/sessions/export", {}) for _ in range(4)]
+    refused = await api.post("/sessions/export", {})
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "SERVER_BUSY")
     for response in held:
         response.close()
-    last = await api.get("/sessions/export")
+    last = await api.post("/sessions/export", {})
     assert last.status_code == 200
     last.close()

@@ -66,6 +66,7 @@ export const put = (path, body) => json("PUT", path, body);
 export const patch = (path, body) => json("PATCH", path, body);
 export const remove = (path, options) => json("DELETE", path, undefined, options);
 export const blob = async (path) => (await send("GET", path)).blob();
+export const postForBlob = async (path, body) => (await send("POST", path, { body })).blob();
 
 /** Post a file as it is, and resolve to the answer; `onProgress(bytes)` is told how much is sent. */
 export function upload(path, file, onProgress) {

@@ -1,6 +1,6 @@
 // The list of sessions, as it is now on the server: other tabs and programs change it as well.
 
-import { blob, get, part, patch, query, remove } from "../api.js";
+import { blob, get, part, patch, postForBlob, query, remove } from "../api.js";
 import { batch, effect, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
@@ -130,22 +130,22 @@ export function deleteSessions(some) {
   });
 }
 
-async function save(path, name) {
+function save(content, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await blob(path));
+  link.href = URL.createObjectURL(content);
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /** Save a session as a file of the browser's. */
-export function download(session, format) {
+export async function download(session, format) {
   const extension = { markdown: "md" }[format] ?? format;
-  return save(`sessions/${part(session)}/export?format=${format}`, `${session}.${extension}`);
+  save(await blob(`sessions/${part(session)}/export?format=${format}`), `${session}.${extension}`);
 }
 
 /** Save these sessions, or all, with their attachments as one archive. */
-export function downloadArchive(ids = []) {
-  const names = new URLSearchParams(ids.map((id) => ["session_id", id]));
-  return save(`sessions/export?${names}`, `mochi ${new Date().toISOString().slice(0, 10)}.zip`);
+export async function downloadArchive(ids = []) {
+  const content = await postForBlob("sessions/export", { session_ids: ids });
+  save(content, `mochi ${new Date().toISOString().slice(0, 10)}.zip`);
 }
