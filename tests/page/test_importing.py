@@ -85,6 +85,7 @@ async def test_a_file_says_what_came_of_it_and_what_did_not(shared, page):
     await expect(page.get_by_role("button", name="Model: lorem")).to_be_visible()
     for title in ("Tea", "Coffee"):
         await expect(page.locator(".session").filter(has_text=title)).to_have_count(1)
+    await page.get_by_role("link", name="Settings").click()
     await page.get_by_role("link", name="Import").click()
     await choose(page, "again.json", text)
     await expect(card(page, "again.json").get_by_role("status")).to_have_text("2 here already")

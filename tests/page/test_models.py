@@ -138,7 +138,7 @@ async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path
             await page.goto(server.url)
             await expect(page.get_by_role("heading", level=1)).to_have_text("There is no model yet")
             await expect(page.get_by_role("button", name=f"Fetch {NAME}")).to_be_visible()
-            await page.get_by_role("link", name="Models").first.click()
+            await page.get_by_role("link", name="Settings").click()
             await page.get_by_role("button", name=f"Fetch {NAME}").click()
             bar = page.get_by_role("progressbar", name=f"{NAME} is being fetched")
             await expect(bar).to_have_attribute("max", json.dumps(len(CONTENT)))

@@ -108,13 +108,25 @@ GO = """path => new Promise((drawn) => {
 """Goes to another address, and is done when it is drawn."""
 
 
-async def test_every_entry_of_the_menu_leads_to_a_page(page):
-    links = page.get_by_role("navigation", name="Pages").get_by_role("link")
-    await expect(links).to_have_count(10)
+async def test_every_section_of_the_settings_leads_to_a_page(page):
+    heading = page.get_by_role("heading", level=1)
+    await page.get_by_role("link", name="Inbox").click()
+    await expect(heading).to_have_text("Inbox")
+    sections = page.get_by_role("navigation", name="Settings")
+    await expect(sections).to_have_count(0)
+    await page.get_by_role("link", name="Settings").click()
+    links = sections.get_by_role("link")
+    await expect(links).to_have_count(9)
     for link in await links.all():
         name = await link.inner_text()
         await link.click()
-        await expect(page.get_by_role("heading", level=1)).to_have_text(name.strip())
+        await expect(heading).to_have_text(name.strip())
+        await expect(link).to_have_attribute("aria-current", "page")
+        await expect(link).to_be_focused()
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await page.reload()
+    await expect(links.last).to_be_in_viewport()
+    await expect_accessible(page)
 
 
 async def test_models_tell_what_they_can_and_begin_a_chat(shared, page):

@@ -69,6 +69,7 @@ async def test_the_page_asks_for_the_token_and_keeps_it_in_the_tab(shared):
 async def test_a_file_is_imported_where_the_server_wants_a_token(shared):
     async with shared.page() as page:
         await enter_token(page)
+        await page.get_by_role("link", name="Settings").click()
         await page.get_by_role("link", name="Import").click()
         async with page.expect_file_chooser() as chooser:
             await page.get_by_role("button", name="Choose files").click()

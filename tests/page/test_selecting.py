@@ -126,7 +126,8 @@ async def test_selected_chats_and_all_are_saved_as_one_archive(page):
     async with page.expect_download() as download:
         await do(page, "Export as one archive")
     assert await downloaded(download) == ["Bread.json", "Tea.json"]
-    await page.get_by_role("link", name="Import").click()
+    await page.get_by_role("link", name="Settings").click()
+    await page.get_by_role("link", name="Import and export").click()
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Export all conversations").click()
     assert await downloaded(download) == ["Bread.json", "Coffee.json", "Tea.json"]

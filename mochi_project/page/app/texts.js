@@ -91,6 +91,7 @@ export const t = {
   addTags: "Add tags",
   exportSelected: "Export as one archive",
   pages: "Pages",
+  settings: "Settings",
   page: {
     inbox: "Inbox",
     models: "Models",
@@ -100,7 +101,7 @@ export const t = {
     presets: "Presets",
     rules: "Rules",
     servers: "MCP servers",
-    import: "Import",
+    import: "Import and export",
     health: "Health",
   },
   waiting: (count) => (count === 1 ? "1 call waits" : `${number(count)} calls wait`),
@@ -370,7 +371,6 @@ export const t = {
   showLog: "Show log",
   logIsEmpty: "It has written nothing.",
 
-  importAndExport: "Import and export",
   exportAll: "Export everything",
   aboutExport: "One archive of all conversations, with their files. It can be imported here again.",
   exportAllNow: "Export all conversations",

@@ -10,6 +10,7 @@ import { NewChatPage, SessionPage } from "./chat-page.js";
 import { DialogHost } from "./dialog.js";
 import { Notices } from "./notices.js";
 import { PAGES } from "./pages.js";
+import { sectionOf, Sections } from "./sections.js";
 import { Sidebar } from "./sidebar.js";
 
 function TokenPage() {
@@ -68,6 +69,8 @@ export function App() {
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
   if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
+  const section = sectionOf(page);
+  if (section) main = html`<div class="with-sections"><${Sections} current=${section} />${main}</div>`;
   return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {
       event.preventDefault();

@@ -85,7 +85,7 @@ function Export() {
 
 export function ImportPage({ openSidebar }) {
   const entries = useValue(imports);
-  return html`<${PageFrame} title=${t.importAndExport} openSidebar=${openSidebar}>
+  return html`<${PageFrame} title=${t.page.import} openSidebar=${openSidebar}>
     <p class="hint">${t.aboutImport}</p>
     <${Source} />
     <ul class="plain">${entries.map((entry) => html`<${Import} key=${entry.id} entry=${entry} />`)}</ul>

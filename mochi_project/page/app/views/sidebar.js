@@ -15,12 +15,8 @@ import { askText } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf } from "./parts.js";
+import { sectionOf } from "./sections.js";
 import { toggleTheme, theme } from "./theme.js";
-
-const PAGES = [
-  ["inbox", "inbox"], ["models", "model"], ["tools", "tool"], ["agents", "agent"],
-  ["prompts", "prompt"], ["presets", "gear"], ["rules", "rule"], ["servers", "server"], ["import", "import"], ["health", "health"],
-];
 
 async function rename(session) {
   const name = await askText(t.rename, { value: session.title ?? "", label: t.titleOfSession });
@@ -255,11 +251,13 @@ export function Sidebar({ isOpen, close }) {
     <${Search} />
     <${List} />
     <nav class="pages" aria-label=${t.pages}>
-      ${PAGES.map(([name, icon]) => html`<a key=${name} href=${address(name)} title=${t.page[name]}
-        aria-current=${page === name ? "page" : null}>
-        <${Icon} name=${icon} /><span>${t.page[name]}</span>
-        ${name === "inbox" && waiting > 0 && html`<span class="badge" aria-label=${t.waiting(waiting)}>${waiting}</span>`}
-      </a>`)}
+      <a href=${address("inbox")} aria-current=${page === "inbox" ? "page" : null}>
+        <${Icon} name="inbox" /><span>${t.page.inbox}</span>
+        ${waiting > 0 && html`<span class="badge" aria-label=${t.waiting(waiting)}>${waiting}</span>`}
+      </a>
+      <a href=${address("models")} aria-current=${sectionOf(page) ? "true" : null}>
+        <${Icon} name="gear" /><span>${t.settings}</span>
+      </a>
     </nav>
   </aside>`;
 }
