@@ -14,7 +14,7 @@ VENDOR = FOLDER / "vendor"
 MODULES = sorted((FOLDER / "app").rglob("*.js"))
 STYLES = sorted((FOLDER / "styles").glob("*.css"))
 IMPORT = re.compile(r'^(?:import|export)\b[^;]*?from "([^"]+)"', re.MULTILINE)
-MOST_BYTES = 150_000
+MOST_BYTES = 160_000
 MOST_LINES = 300
 
 
@@ -23,7 +23,7 @@ def imported(module: Path) -> set[Path]:
     return {(module.parent / name).resolve() for name in IMPORT.findall(module.read_text())}
 
 
-def test_the_first_paint_needs_at_most_150_kb():
+def test_the_first_paint_needs_at_most_160_kb():
     loaded = {FOLDER / "index.html", FOLDER / "icon.svg", *STYLES}
     new = {FOLDER / "app/main.js"}
     while new:

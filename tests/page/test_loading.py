@@ -79,3 +79,15 @@ async def test_a_late_answer_replaces_no_later_one(shared):
         await page.evaluate("new Promise(requestAnimationFrame)")
         await page.evaluate("new Promise(requestAnimationFrame)")
         await expect(page.get_by_role("link", name="new.md")).to_have_count(1)
+
+
+async def test_the_page_can_be_installed_as_an_app(shared):
+    async with shared.page() as page:
+        devtools = await page.context.new_cdp_session(page)
+        found = await devtools.send("Page.getAppManifest")
+        assert found["errors"] == []
+        assert found["url"].endswith("/manifest.webmanifest")
+        manifest = found["manifest"]
+        assert (manifest["startUrl"], manifest["scope"]) == (f"{shared.server.url}/",) * 2
+        problems = (await devtools.send("Page.getInstallabilityErrors"))["installabilityErrors"]
+        assert [each["errorId"] for each in problems] == ["in-incognito"]  # so is the test's window
