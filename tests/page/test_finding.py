@@ -12,6 +12,7 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
@@ -164,3 +165,42 @@ async def test_a_search_finds_what_is_archived_and_the_arrows_go_through_it(page
     await search.fill("")
     await expect(page.locator(".session")).to_have_count(3)
     await expect(page.locator(".session").filter(has_text="Archived")).to_have_count(0)
+
+
+MARKED = """() => [...(CSS.highlights.get("found") ?? [])].map(
+  (range) => [range.toString(), range.startContainer.parentElement.closest("article").innerText])"""
+
+
+async def test_a_chat_opens_at_what_was_found_in_it_with_the_words_marked(shared, page):
+    """Far above its end, in a part that is not drawn otherwise."""
+    metadata = {"session_id": "long", "model": "lorem", "title": "Long"}
+    messages = [
+        {"role": role, "content": f"**{text}** {number}."}
+        for number in range(60)
+        for role, text in (("user", "About"), ("assistant", "Nothing"))
+    ]
+    messages[21]["content"] = "It lies in the *Zanzibar* archipelago."
+    messages[100]["content"] = "And Zanzibar again."
+    file = {"metadata": metadata, "messages": messages}
+    assert (await shared.server.post("/sessions/import", file))[0] == 200
+    await page.get_by_role("searchbox", name="Search").fill("zanzibar archipelago")
+    await page.locator(".session a").filter(has_text="Long").click()
+    answer = page.get_by_role("article").filter(has_text="It lies in the Zanzibar archipelago.")
+    await expect(answer).to_be_in_viewport()
+    await until(
+        lambda: page.evaluate(MARKED),
+        lambda marked: (
+            {word.lower() for word, _ in marked} == {"zanzibar", "archipelago"}
+            and len(marked) == 3
+            and "It lies in" in marked[0][1]
+        ),
+    )
+    await expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    await page.get_by_role("searchbox", name="Search").fill("")
+    await page.get_by_role("link", name="Bread").click()
+    await expect(page.get_by_text("About Bread.").first).to_be_visible()
+    assert await page.evaluate("CSS.highlights.has('found')") is False
+    await page.get_by_role("link", name="Long").click()
+    await expect(page.get_by_text("Nothing 59.")).to_be_in_viewport()
+    await expect(answer).to_have_count(0)
+    assert (await shared.server.request("DELETE", "/sessions/long"))[0] == 204

@@ -1,10 +1,10 @@
 // The libraries as the other modules use them.
 
-import { Component, h, html, render, useEffect, useLayoutEffect, useRef, useState }
+import { Component, h, html, render, useEffect, useLayoutEffect, useMemo, useRef, useState }
   from "../vendor/preact/standalone.module.js";
 import { computed, effect, signal, batch } from "../vendor/signals/signals-core.module.js";
 
-export { h, html, render, useEffect, useLayoutEffect, useRef, useState };
+export { h, html, render, useEffect, useLayoutEffect, useMemo, useRef, useState };
 export { batch, computed, effect, signal };
 
 /** Return the value of a signal, and draw the component again when it changes. */

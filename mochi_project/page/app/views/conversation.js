@@ -6,6 +6,7 @@ import { chat, live, sending, turnWindow } from "../state/chat.js";
 import { t } from "../texts.js";
 import { useEnd } from "./end.js";
 import { Failure, Unanswered } from "./failure.js";
+import { useFound } from "./found.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./messages.js";
 
@@ -60,7 +61,7 @@ export function Conversation({ withoutTools }) {
   const now = useValue(live);
   const sent = useValue(sending);
   const [limit, setLimit] = useState(WINDOW);
-  const { scroller, content, isAtEnd, toEnd } = useEnd(id);
+  const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
   useEffect(() => setLimit(WINDOW), [id]);
   useEffect(() => {
     if (sent) toEnd();
@@ -68,7 +69,8 @@ export function Conversation({ withoutTools }) {
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
-  const shown = items.slice(-limit);
+  const most = Math.max(limit, useFound(current, items, content, leaveEnd));
+  const shown = items.slice(-most);
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
@@ -77,8 +79,8 @@ export function Conversation({ withoutTools }) {
     && html`<${SummaryLine} key="summary" summary=${current.session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
-      ${items.length > limit && html`<${Earlier} count=${items.length - limit}
-        show=${() => setLimit(limit + WINDOW)} />`}
+      ${items.length > most && html`<${Earlier} count=${items.length - most}
+        show=${() => setLimit(most + WINDOW)} />`}
       ${shown.flatMap((item) => item.kind === "question"
         ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
             sessionId=${id} isBusy=${isBusy} />`]

@@ -17,7 +17,7 @@ function isInView(element, scroller) {
 
 /**
  * Keep a decision that is in view at its place, whatever grows above and below it; without one, the
- * end while it is in view. Return `{scroller, content, isAtEnd, toEnd}`.
+ * end while it is in view. Return `{scroller, content, isAtEnd, toEnd, leaveEnd}`.
  */
 export function useEnd(session) {
   const scroller = useRef(null);
@@ -71,5 +71,8 @@ export function useEnd(session) {
       element.removeEventListener("scroll", onScroll);
     };
   }, []);
-  return { scroller, content, isAtEnd, toEnd };
+  const leaveEnd = () => {
+    sticks.current = false;
+  };
+  return { scroller, content, isAtEnd, toEnd, leaveEnd };
 }

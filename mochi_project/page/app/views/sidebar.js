@@ -12,6 +12,7 @@ import {
 } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
+import { remember } from "./found.js";
 import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf } from "./parts.js";
@@ -51,7 +52,7 @@ function sessionActions(session) {
 }
 
 /** `isSelected` is null while nobody selects. */
-const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting, isSelected }) => {
+const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected }) => {
   const name = title(session);
   const id = session.session_id;
   const date = dateOf(session.updated_at);
@@ -61,15 +62,15 @@ const Row = memo(({ session, isArchived, isOpen, isRunning, isWaiting, isSelecte
       ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
         ${session.snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text))}
       </span>`}
-      ${(isArchived || session.tags.length > 0) && html`<span class="tags">
-        ${isArchived && html`<span class="tag">${t.archived}</span>`}
+      ${((isSearch && session.archived) || session.tags.length > 0) && html`<span class="tags">
+        ${isSearch && session.archived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}`;
   const several = { label: t.selectSeveral, icon: "check", run: () => select([id]) };
   return html`<li class="session ${isOpen ? "open" : ""}">
     ${isSelected === null
       ? html`<a href=${address("chat", id)} aria-current=${isOpen ? "page" : null}
-          title=${date && t.wholeDate(date)}>${content}</a>
+          title=${date && t.wholeDate(date)} onClick=${() => remember(session)}>${content}</a>
         <${Menu} label=${t.actionsOf(name)} items=${[...sessionActions(session), several]} />`
       : html`<label><input type="checkbox" checked=${isSelected} onChange=${() => toggle(id)} />${content}</label>`}
   </li>`;
@@ -171,7 +172,7 @@ function List() {
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
-        isArchived=${isSearch && session.archived} isOpen=${page === "chat" && name === session.session_id}
+        isSearch=${isSearch} isOpen=${page === "chat" && name === session.session_id}
         isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)}
         isSelected=${selected?.includes(session.session_id) ?? null} />`)}</ul>
     </section>`)}
