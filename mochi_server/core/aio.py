@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -111,6 +111,16 @@ async def _to_the_end(future: asyncio.Future[T]) -> T:
             else:
                 logger.exception("A step of a cancelled task failed", exc_info=error)
         raise
+
+
+def pipe_end(descriptor: int, mode: str) -> IO[bytes]:
+    """Return the file of a pipe's end, for ``connect_read_pipe`` or ``connect_write_pipe``.
+
+    uvloop closes the descriptor, and then the file as well: another thread could have got the same
+    number meanwhile (https://github.com/MagicStack/uvloop/issues/763).
+    """
+    is_closed_by_loop = type(asyncio.get_running_loop()).__module__ == "uvloop"
+    return open(descriptor, mode, 0, closefd=not is_closed_by_loop)
 
 
 def yield_to_loop() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anyio
 
+from ..core.aio import pipe_end
 from ..sandbox.launcher import end_children
 
 _SET_CHILD_SUBREAPER = 36
@@ -109,7 +110,7 @@ async def _start(
             # Pipes of our own: asyncio's would be waited for until the last process closes them.
             transport, _ = await loop.connect_read_pipe(
                 lambda reader=reader: reader,  # type: ignore[misc]
-                open(read, "rb", 0),  # noqa: PTH123, ASYNC230, SIM115 - a descriptor
+                pipe_end(read, "rb"),
             )
             stack.callback(transport.close)
         return await asyncio.create_subprocess_exec(

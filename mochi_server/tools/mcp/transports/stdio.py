@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic_core import from_json
 
+from ....core.aio import pipe_end
 from ....core.utf8 import valid_utf8
 from ...process.worker_process import kill_group
 from .limits import (
@@ -155,7 +156,7 @@ class _ServerProcess:
         reader = asyncio.StreamReader(limit=READ_BYTES)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+            lambda: asyncio.StreamReaderProtocol(reader), pipe_end(descriptor, "rb")
         )
         self._open.callback(transport.close)
         return reader
@@ -163,7 +164,7 @@ class _ServerProcess:
     async def _writer(self, descriptor: int) -> asyncio.StreamWriter:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb", 0)
+            asyncio.streams.FlowControlMixin, pipe_end(descriptor, "wb")
         )
         self._open.callback(transport.close)
         return asyncio.StreamWriter(transport, protocol, None, loop)
