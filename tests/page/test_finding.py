@@ -93,7 +93,7 @@ async def test_the_list_says_what_it_shows_also_while_another_one_is_on_its_way(
     await expect(group(page, "May 2024")).to_be_visible()
     async with page.expect_request("**/sessions?query=*"):
         await search.fill("tea")
-    await page.get_by_role("link", name="Models").click()  # the list is drawn again
+    await page.get_by_role("link", name="Settings").click()  # the list is drawn again
     await expect(page.get_by_role("heading", name="Models")).to_be_visible()
     await expect(group(page, "May 2024")).to_be_visible()
     await expect(group(page, "Found")).to_have_count(0)

@@ -130,7 +130,7 @@ async def archive_of(api, **wanted):
     """The members of an archive of sessions, by name, and the archive."""
     response = await api.post("/sessions/export", wanted)
     assert response.status_code == 200
-    assert response["Content-Type"] == "application/zip"
+    assert response["Content-Type"] == "application/octet-stream"
     content = b"".join([part async for part in response])
     assert response["Content-Length"] == str(len(content))
     with ZipFile(BytesIO(content)) as archive:

@@ -38,7 +38,12 @@ function errorOf(status, answer, sent) {
   return new ApiError(answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(status) }, status);
 }
 
-async function send(method, path, { body, headers = {}, signal: abort, keepalive } = {}) {
+// What is sent while the page is left outlives it.
+let keepalive = false;
+window.addEventListener("pagehide", () => { keepalive = true; });
+window.addEventListener("pageshow", () => { keepalive = false; });
+
+async function send(method, path, { body, headers = {}, signal: abort } = {}) {
   const options = { method, headers: { ...headers, ...authorization() }, signal: abort, keepalive, cache: "no-store" };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -64,7 +69,7 @@ export const get = (path, options) => json("GET", path, undefined, options);
 export const post = (path, body = {}, options) => json("POST", path, body, options);
 export const put = (path, body) => json("PUT", path, body);
 export const patch = (path, body) => json("PATCH", path, body);
-export const remove = (path, options) => json("DELETE", path, undefined, options);
+export const remove = (path) => json("DELETE", path);
 export const blob = async (path) => (await send("GET", path)).blob();
 export const postForBlob = async (path, body) => (await send("POST", path, { body })).blob();
 

@@ -121,7 +121,7 @@ export function deleteSessions(some) {
   };
   doUnlessUndone(t.deletedSessions(some.map(title)), {
     run: async () => {
-      const removals = ids.map((id) => remove(`sessions/${part(id)}`, { keepalive: true }));
+      const removals = ids.map((id) => remove(`sessions/${part(id)}`));
       const failed = (await Promise.allSettled(removals)).find(({ status }) => status === "rejected");
       keep();
       if (failed) throw failed.reason;

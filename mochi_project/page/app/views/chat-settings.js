@@ -9,10 +9,26 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
 });
 
 let lastChange = Promise.resolve();
+let isLeft;
+let leave;
 
-/** Do what changes a chat when what was to be done before is done: requests may overtake one another. */
+function stay() {
+  isLeft = new Promise((resolve) => {
+    leave = resolve;
+  });
+}
+stay();
+window.addEventListener("pagehide", () => {
+  leave();
+  stay();
+});
+
+/**
+ * Do what changes a chat when what was to be done before is done: requests may overtake one another.
+ * What waits when the page is left is done at once.
+ */
 export function inOrder(action) {
-  const done = lastChange.then(action);
+  const done = Promise.race([lastChange, isLeft]).then(action);
   lastChange = done.catch(() => {});
   return done;
 }
