@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
@@ -439,20 +441,23 @@ async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_
             tool_settings={"tools": [], "execution_policy": "confirm_destructive"},
         )
         async with shared.page(f"/#/chat/{session}") as page:
-            long = call_of_scribe("Plan.", [{"text_message": {"length": 10_000}}])  # three minutes
-            asking = call_of_scribe("Plan.", writing("notes"), "Written.")
+            text = [{"text_message": {"length": 10_000}}]  # three minutes
+            long = call_of_scribe("Plan.", text)
+            asking = call_of_scribe("Plan.", writing("notes"), text)  # what ends is folded
             await send(page, scripted([{"tool_call": [long, asking, long]}], "All done."))
             card = page.get_by_role("region", name="Call of write")
             texts = page.get_by_role("region", name="Agent scribe").locator(".tree")
             approve = card.get_by_role("button", name="Approve")
             await approve.wait_for()
             await expect(texts).to_have_count(3)
-            above, below = texts.first, texts.last
-            before = [len(await text.text_content()) for text in (above, below)]
+
+            async def lengths():
+                return [len(await text.text_content()) for text in (texts.first, texts.last)]
+
+            before = await lengths()
             await expect(approve).to_be_enabled()
             await approve.click()
             await expect(card).to_contain_text("Done")
-            after = [len(await text.text_content()) for text in (above, below)]
-            assert all(now > then for now, then in zip(after, before, strict=True))
+            await until(lengths, lambda after: all(map(operator.gt, after, before)))
             await page.get_by_role("button", name="Stop").click()
             await answered(page)

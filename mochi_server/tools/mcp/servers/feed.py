@@ -10,7 +10,7 @@ from typing import Literal
 from ....core.aio import BackgroundTasks
 from ....core.feed import Feed, FeedReader
 from ....errors import JSONObject
-from .connection import ServerFacts
+from .connection import McpConnection, ServerFacts
 from .registry import McpServers
 from .server import State
 
@@ -39,6 +39,12 @@ class _Seen:
     state: State
     last_error: str | None
     facts: ServerFacts | None
+    connection: McpConnection | None
+    """Another one: it was started anew between two looks, though its state is the same."""
+
+    @property
+    def particulars(self) -> tuple[object, ...]:
+        return self.state, self.last_error, self.connection
 
     def has_same_tools(self, other: _Seen) -> bool:
         if self.facts is None or other.facts is None:
@@ -82,8 +88,10 @@ class McpFeed(Feed[McpChange]):
         seen = {}
         for status in statuses:
             server = self._servers.get(status.name)
-            facts = None if server is None else server.facts
-            seen[status.name] = _Seen(status.state, status.last_error, facts)
+            facts, connection = (
+                (None, None) if server is None else (server.facts, server.connection)
+            )
+            seen[status.name] = _Seen(status.state, status.last_error, facts, connection)
         return seen
 
 
@@ -95,7 +103,7 @@ def _changes(before: Mapping[str, _Seen], now: Mapping[str, _Seen]) -> Iterator[
         earlier = before.get(name)
         if earlier is None:
             yield McpChange("mcp_added", name, seen.state, seen.last_error)
-        elif (earlier.state, earlier.last_error) != (seen.state, seen.last_error):
+        elif earlier.particulars != seen.particulars:
             yield McpChange("mcp_state", name, seen.state, seen.last_error)
         if earlier is not None and not seen.has_same_tools(earlier):
             yield McpChange("tools_changed", name, seen.state, seen.last_error)
