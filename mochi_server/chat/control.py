@@ -359,11 +359,8 @@ class RunControl:
 
     async def _end_forgotten(self) -> None:
         """End runs that wait, and about which nobody is asked any more."""
-        waiting = await self._runs.waiting_runs()
-        asked = {each.confirmation.run_id for each in await self._confirmations.stored()}
-        for run_id in waiting - asked:
-            with suppress(SessionBusy):  # tried again
-                await self._runs.recover(run_id)
+        stored = await self._confirmations.stored()
+        await self._runs.recover_forgotten({each.confirmation.run_id for each in stored})
 
     def tend(self) -> None:
         """Begin to look after the runs that no process executes, as a server does."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Container
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -560,28 +560,34 @@ class RunRegistry:
         async with self._recovering:
             dead = [each for each in await self._journal.dead_runs() if each not in self._running]
             self._unrecovered.intersection_update(dead)
-            for run_id in dead:
-                is_logged = run_id in self._unrecovered
-                self._unrecovered.add(run_id)
-                try:
-                    await self._recovery.recover(run_id)
-                except MochiError as error:
-                    if not is_logged:
-                        text = "The run %s cannot be recovered now: %s"
-                        logger.warning(text, run_id, error.message)
-                except Exception:
-                    if not is_logged:
-                        logger.exception("The run %s cannot be recovered", run_id)
-                else:
-                    self._unrecovered.discard(run_id)
+            await self._recover_each(dead)
+
+    async def recover_forgotten(self, asked: Container[str]) -> None:
+        """End the runs that wait and that no process executes, but for those that have asked."""
+        async with self._recovering:
+            waiting = await self.waiting_runs()
+            await self._recover_each([each for each in waiting if each not in asked])
+
+    async def _recover_each(self, run_ids: Sequence[str]) -> None:
+        """Recover runs; one that cannot be recovered now keeps no other from it."""
+        for run_id in run_ids:
+            is_logged = run_id in self._unrecovered
+            self._unrecovered.add(run_id)
+            try:
+                await self._recovery.recover(run_id)
+            except MochiError as error:
+                if not is_logged:
+                    text = "The run %s cannot be recovered now: %s"
+                    logger.warning(text, run_id, error.message)
+            except Exception:
+                if not is_logged:
+                    logger.exception("The run %s cannot be recovered", run_id)
+            else:
+                self._unrecovered.discard(run_id)
 
     async def waiting_runs(self) -> set[str]:
         """Return the ids of the runs that wait and that no process executes."""
         return {run.run_id for run in await self._journal.runs() if run.waits}
-
-    async def recover(self, run_id: str) -> None:
-        """End a run that waits, unless somebody is asked; see ``RunRecovery.recover``."""
-        await self._recovery.recover(run_id)
 
     async def prune(self) -> None:
         """Forget runs that have ended long ago."""

@@ -17,6 +17,7 @@ from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core.clock import timestamp
+from mochi_server.errors import StorageError
 from mochi_server.protocol.events import (
     ConfirmationRequired,
     ContentDelta,
@@ -220,16 +221,60 @@ async def test_a_run_whose_answer_was_about_to_be_stored_is_interrupted(survivor
     ]
 
 
-async def test_a_run_that_waits_is_ended_when_nobody_is_asked(survivor):
+@pytest.mark.parametrize("how", ["the next message", "a look"])
+async def test_a_run_that_waits_is_ended_when_nobody_is_asked(survivor, how):
     """The server died while it stopped the run, or the confirmations were lost with their file."""
     writer = await survivor.journal.take("run_1")
     writer.note("waiting")
     await survivor.journal.close(writer)
     runs = RunRegistry(survivor.journal, survivor.recovery)
-    async with survivor.sessions.claim(survivor.session_id):
-        await runs.settle(survivor.session_id, "run_1")
+    if how == "a look":
+        await runs.recover_forgotten({"run_1"})
+        assert (await runs.status("run_1")).state == "waiting"
+        await runs.recover_forgotten(set())
+    else:
+        async with survivor.sessions.claim(survivor.session_id):
+            await runs.settle(survivor.session_id, "run_1")
     assert (await runs.status("run_1")).state == "interrupted"
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+
+
+class FullStorage(MemoryStorage):
+    """Has no room for one of its sessions."""
+
+    full = ""
+
+    async def write(self, session_id, parts):
+        if session_id == self.full:
+            raise StorageError(session_id=session_id, reason="there is no room")
+        return await super().write(session_id, parts)
+
+
+async def test_a_run_that_cannot_be_ended_now_keeps_no_other_from_it(tmp_path, caplog):
+    storage = FullStorage()
+    sessions, journal = SessionManager(storage), journal_in(tmp_path)
+    for number in (0, 1):
+        run = f"run_{number}"
+
+        def prepare(session: ChatSession, run: str = run) -> None:
+            session.metadata.begin_run(run)
+
+        session_id = (await sessions.create("model", prepare=prepare)).session_id
+        writer = journal.begin(head(run_id=run, session_id=session_id))
+        writer.add(1, deltas(1, 2))
+        writer.note("waiting")
+        await journal.close(writer)
+        storage.full = storage.full or session_id
+    agents = SessionManager(MemoryStorage())
+    recovery = RunRecovery(journal, sessions, agents, StateConfirmationStore())
+    runs = RunRegistry(journal, recovery)
+    await runs.recover_forgotten(set())
+    assert {run.run_id: run.state for run in await runs.all_runs()} == {
+        "run_0": "waiting",
+        "run_1": "interrupted",
+    }
+    assert "The run run_0 cannot be recovered now" in caplog.text
+    await journal.aclose()
 
 
 async def test_what_follows_a_result_of_the_client_is_kept(tmp_path):
