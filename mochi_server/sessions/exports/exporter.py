@@ -59,19 +59,35 @@ async def export_session(
     Raises:
         SessionNotFound, SessionUnreadable, StorageError.
     """
-    session = await sessions.get(session_id)
-    if to in {ExportFormat.JSON, ExportFormat.ZIP}:
-        content, _ = await sessions.storage.read(session_id)
-        if to is ExportFormat.JSON:
-            return content
-        files = await files_of(session, attachments)
+    if to is ExportFormat.ZIP:
+        content, files = await read_with_files(sessions, attachments, session_id)
         return await in_thread(_archive, session_id, content, files)
+    session = await sessions.get(session_id)
+    if to is ExportFormat.JSON:
+        content, _ = await sessions.storage.read(session_id)
+        return content
     if to is ExportFormat.MARKDOWN:
         return (await in_thread(as_markdown, session)).encode("utf-8", "replace")
-    files = await files_of(session, attachments)
+    files = await _files_of(session, attachments)
     if to is ExportFormat.JSONL:
         return await in_thread(as_training_line, session, files)
     return (await in_thread(as_html, session, files)).encode("utf-8", "replace")
+
+
+async def read_with_files(
+    sessions: SessionManager,
+    attachments: AttachmentStore,
+    session_id: str,
+    known: Container[str] = (),
+) -> tuple[bytes, dict[str, bytes]]:
+    """Return a session file, and by their ids its attachments that are there and not known.
+
+    Raises:
+        SessionNotFound, SessionUnreadable, StorageError.
+    """
+    session = await sessions.get(session_id)
+    content, _ = await sessions.storage.read(session_id)
+    return content, await _files_of(session, attachments, known)
 
 
 def _archive(session_id: str, content: bytes, files: dict[str, bytes]) -> bytes:
@@ -90,7 +106,7 @@ def add_session(archive: ZipFile, name: str, content: bytes, files: Mapping[str,
         archive.writestr(ZipInfo(member), data, ZIP_DEFLATED)
 
 
-async def files_of(
+async def _files_of(
     session: ChatSession, attachments: AttachmentStore, known: Container[str] = ()
 ) -> dict[str, bytes]:
     """Return the attachments that are there, and not known already, by their ids."""

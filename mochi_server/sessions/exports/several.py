@@ -12,7 +12,7 @@ from ...core.aio import in_thread
 from ...errors import JSONObject, SessionNotFound, SessionUnreadable
 from ..attachments import AttachmentStore
 from ..manager import SessionManager
-from .exporter import ExportFormat, add_session, export_session, files_of
+from .exporter import ExportFormat, add_session, export_session, read_with_files
 
 TITLE_CHARACTERS = 50
 """Of a title, in the name of a file."""
@@ -67,23 +67,23 @@ async def write_archive(
     wanted = frozenset(session_ids) or {*stems, *damaged}
     problems = [f"{each}: {reason}" for each, reason in damaged.items() if each in wanted]
     with_files = to is ExportFormat.ZIP
-    form = ExportFormat.JSON if with_files else to
+    suffix = ExportFormat.JSON.suffix if with_files else to.suffix
     written: set[str] = set()
     archive = ZipFile(file, "w")
     for session_id, stem in stems.items():
         if session_id not in wanted:
             continue
         try:
-            content = await export_session(sessions, attachments, session_id, form)
-            files = {}
-            if with_files:
-                session = await sessions.get(session_id)
-                files = await files_of(session, attachments, known=written)
+            content, files = (
+                await read_with_files(sessions, attachments, session_id, known=written)
+                if with_files
+                else (await export_session(sessions, attachments, session_id, to), {})
+            )
         except (SessionNotFound, SessionUnreadable) as error:  # meanwhile
             problems.append(f"{session_id}: {error.message}")
             continue
         written |= files.keys()
-        await in_thread(add_session, archive, f"{stem}{form.suffix}", content, files)
+        await in_thread(add_session, archive, f"{stem}{suffix}", content, files)
     if problems:
         archive.writestr(PROBLEMS, "".join(f"{line}\n" for line in problems))
     await in_thread(archive.close)
