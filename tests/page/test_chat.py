@@ -13,19 +13,13 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.folded_runs import RUNS
 from tests.support.images import png
-from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.page import LIMIT, answered, scripted, send
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
 
 PHONE = {"width": 393, "height": 851}
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
-        yield shared
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -11,7 +11,14 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.page import (
+    LIMIT,
+    answered,
+    browser_with_server,
+    expect_accessible,
+    scripted,
+    send,
+)
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -204,3 +211,16 @@ async def test_a_chat_opens_at_what_was_found_in_it_with_the_words_marked(shared
     await expect(page.get_by_text("Nothing 59.")).to_be_in_viewport()
     await expect(answer).to_have_count(0)
     assert (await shared.server.request("DELETE", "/sessions/long"))[0] == 204
+
+
+async def test_the_marks_go_when_a_message_is_sent(shared, page):
+    metadata = {"session_id": "sent", "model": "lorem", "title": "Sent"}
+    file = {"metadata": metadata, "messages": [{"role": "user", "content": "Where is Mombasa?"}]}
+    assert (await shared.server.post("/sessions/import", file))[0] == 200
+    await page.get_by_role("searchbox", name="Search").fill("mombasa")
+    await page.locator(".session a").filter(has_text="Sent").click()
+    await until(lambda: page.evaluate(MARKED))
+    await send(page, scripted("In Kenya."))
+    await answered(page)
+    assert await page.evaluate(MARKED) == []
+    assert (await shared.server.request("DELETE", "/sessions/sent"))[0] == 204

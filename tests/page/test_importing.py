@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.page import LIMIT, expect_accessible
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
@@ -40,12 +40,6 @@ def claude(*conversations):
         }
         for title, *texts in conversations
     ])  # fmt: skip
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
-        yield shared
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -6,23 +6,16 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.page import LIMIT, answered, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
 
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
-        yield shared
 
 
 @asynccontextmanager

@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, browser_with_server
+from tests.support.page import LIMIT
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
-        yield shared
 
 
 @pytest.mark.parametrize("part", ["texts.js", "main.js", "layout.css"])

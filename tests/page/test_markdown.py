@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.page import LIMIT, answered, scripted, send
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -46,12 +45,6 @@ SEEN = """async texts => {
   };
   return texts.map(shown);
 }"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
-        yield shared
 
 
 async def test_what_is_seen_is_as_the_table_of_rules_says(shared):

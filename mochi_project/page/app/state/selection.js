@@ -5,10 +5,6 @@ import { signal } from "../library.js";
 /** Ids; null while nobody selects. */
 export const selection = signal(null);
 
-export function select(ids) {
-  selection.value = ids;
-}
-
 export function toggle(id) {
   const ids = selection.peek();
   selection.value = ids.includes(id) ? ids.filter((each) => each !== id) : [...ids, id];

@@ -6,7 +6,7 @@ import { chat, live, sending, turnWindow } from "../state/chat.js";
 import { t } from "../texts.js";
 import { useEnd } from "./end.js";
 import { Failure, Unanswered } from "./failure.js";
-import { useFound } from "./found.js";
+import { found, useFound } from "./found.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./messages.js";
 
@@ -64,7 +64,9 @@ export function Conversation({ withoutTools }) {
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
   useEffect(() => setLimit(WINDOW), [id]);
   useEffect(() => {
-    if (sent) toEnd();
+    if (!sent) return;
+    found.value = null; // to mark it takes time with each piece of an answer
+    toEnd();
   }, [sent]);
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;

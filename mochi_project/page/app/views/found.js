@@ -48,7 +48,7 @@ function mark(root, words) {
 }
 
 /**
- * Scroll to what was found in a chat, and mark it for as long as the chat is open. `content` is what
+ * Scroll to what was found in a chat, and mark it for as long as the chat is open and nothing is sent. `content` is what
  * its items are drawn in. Return how many of the last items must be drawn.
  */
 export function useFound({ id, session }, items, content, leaveEnd) {

@@ -11,13 +11,13 @@ const SECTIONS = [
 ];
 
 /** The section of each page that has one. */
-const OF_PAGES = {
-  ...Object.fromEntries(SECTIONS.map(([name]) => [name, name])),
-  "new-prompt": "prompts",
-  "new-preset": "presets",
-};
+const OF_PAGES = new Map([
+  ...SECTIONS.map(([name]) => [name, name]),
+  ["new-prompt", "prompts"],
+  ["new-preset", "presets"],
+]);
 
-export const sectionOf = (page) => OF_PAGES[page] ?? null;
+export const sectionOf = (page) => OF_PAGES.get(page) ?? null;
 
 export function Sections({ current }) {
   const element = useRef(null);

@@ -5,7 +5,7 @@ import { address, go, route } from "../router.js";
 import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
-import { select, selection, toggle } from "../state/selection.js";
+import { selection, toggle } from "../state/selection.js";
 import {
   activeRuns, change, changeAll, deleteSessions, download, downloadArchive, filter, foundBy, hasMore, isLoaded,
   loadMore, problems, sessions, title,
@@ -28,12 +28,12 @@ async function rename(session) {
 /** Ask for tags; resolves with them, or null. */
 async function askTags(heading, before) {
   const text = await askText(heading, { value: before.join(", "), label: t.tagsWithCommas });
-  return text && [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
+  return text === null ? null : [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 }
 
 async function changeTags(session) {
   const tags = await askTags(t.tags, session.tags);
-  if (tags !== null) await attempt(() => change(session.session_id, { tags: [...tags] }));
+  if (tags !== null) await attempt(() => change(session.session_id, { tags }));
 }
 
 function sessionActions(session) {
@@ -66,7 +66,7 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
         ${isSearch && session.archived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}`;
-  const several = { label: t.selectSeveral, icon: "check", run: () => select([id]) };
+  const several = { label: t.selectSeveral, icon: "check", run: () => { selection.value = [id]; } };
   return html`<li class="session ${isOpen ? "open" : ""}">
     ${isSelected === null
       ? html`<a href=${address("chat", id)} aria-current=${isOpen ? "page" : null}
@@ -81,28 +81,34 @@ function Selection({ ids, shown }) {
   const some = shown.filter(({ session_id: id }) => ids.includes(id));
   const areArchived = some.length > 0 && some.every(({ archived }) => archived);
   const changeEach = (changes) => changeAll(some.map((session) => [session.session_id, changes(session)]));
+  const end = () => {
+    selection.value = null;
+  };
+  const run = async (action) => {
+    if (await attempt(action)) end();
+  };
   const addTags = async () => {
     const added = await askTags(t.addTags, []);
-    if (added) await changeEach(({ tags }) => ({ tags: [...new Set([...tags, ...added])] }));
+    if (added !== null) await run(() => changeEach(({ tags }) => ({ tags: [...new Set([...tags, ...added])] })));
+  };
+  const selectAll = () => {
+    selection.value = shown.map(({ session_id: id }) => id);
   };
   const actions = [
-    ["archive", areArchived ? t.unarchive : t.archive, () => changeEach(() => ({ archived: !areArchived }))],
+    ["archive", areArchived ? t.unarchive : t.archive, () => run(() => changeEach(() => ({ archived: !areArchived })))],
     ["tag", t.addTags, addTags],
-    ["export", t.exportSelected, () => downloadArchive(some.map(({ session_id: id }) => id))],
-    ["trash", t.delete, () => deleteSessions(some)],
+    ["export", t.exportSelected, () => run(() => downloadArchive(some.map(({ session_id: id }) => id)))],
+    ["trash", t.delete, () => run(() => deleteSessions(some))],
   ];
-  const run = async (action) => {
-    if (await attempt(action)) select(null);
-  };
   return html`<div class="selection" role="toolbar" aria-label=${t.selection}>
     <div class="row">
       <strong role="status">${t.selected(some.length)}</strong>
-      <button type="button" class="quiet" onClick=${() => select(shown.map(({ session_id: id }) => id))}>${t.selectAll}</button>
-      <${IconButton} icon="close" label=${t.endSelection} onClick=${() => select(null)} />
+      <button type="button" class="quiet" onClick=${selectAll}>${t.selectAll}</button>
+      <${IconButton} icon="close" label=${t.endSelection} onClick=${end} />
     </div>
     <div class="row">
       ${actions.map(([icon, label, action]) => html`<${IconButton} key=${icon} icon=${icon} label=${label}
-        disabled=${some.length === 0} onClick=${() => run(action)} />`)}
+        disabled=${some.length === 0} onClick=${action} />`)}
     </div>
   </div>`;
 }
@@ -230,7 +236,7 @@ export function Sidebar({ isOpen, close }) {
   const onKey = (event) => {
     if (event.key !== "Escape") return;
     if (selection.peek()) {
-      select(null);
+      selection.value = null;
       return;
     }
     if (!isOpen) return;
