@@ -11,7 +11,15 @@ from playwright.async_api import async_playwright, expect
 from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.local_model import folder_with_model
 from tests.support.model_hub import CONTENT, NAME, running_hub
-from tests.support.page import LIMIT, answered, browser_with_server, choose_model
+from tests.support.page import (
+    LIMIT,
+    answered,
+    browser_with_server,
+    choose_model,
+    expect_accessible,
+    scripted,
+    send,
+)
 from tests.support.server import ROOT, running_server
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -75,6 +83,68 @@ async def test_a_model_that_is_gone_says_so(shared):
         page = await context.new_page()
         await page.goto(f"{shared.server.url}/#/chat/{session}")
         await expect(page.get_by_role("button", name="Model: lorem, not here")).to_be_visible()
+
+
+async def old_chat(shared, *texts):
+    """Import a chat of these texts, whose model is not here."""
+    messages = [
+        {"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)
+    ]
+    file = {"metadata": {"session_id": "old", "model": "gpt-4o"}, "messages": messages}
+    _, answer = await shared.server.post("/sessions/import?new_id=true", file)
+    return answer["imported"][0]["session_id"]
+
+
+async def test_a_question_whose_model_is_not_here_is_answered_with_another_one(shared):
+    session = await old_chat(shared, scripted("By hand."))
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.get_by_text("gpt-4o, is not here")).to_be_visible()
+        await expect_accessible(page)
+        await page.get_by_role("button", name="Answer with …").click()
+        dialog = page.get_by_role("dialog", name="Answer with …")
+        await expect(dialog.get_by_role("combobox")).to_be_focused()
+        await expect_accessible(page)
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("button", name="Answer with …")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.type("lorem-small")
+        await page.keyboard.press("Enter")
+        await answered(page)
+        await expect(page.locator(".answer")).to_contain_text("By hand.")
+        await expect(page.get_by_role("button", name="Model: lorem-small", exact=True)).to_be_visible()
+        await expect(page.get_by_text("is not here")).to_have_count(0)
+
+
+async def test_a_message_to_a_model_that_is_not_here_asks_for_another_one(shared):
+    session = await old_chat(shared, "How?", "By hand.")
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.get_by_text("gpt-4o, is not here")).to_be_visible()
+        await send(page, scripted("Slowly."))
+        dialog = page.get_by_role("dialog", name="Answer with …")
+        await expect(dialog.get_by_role("combobox")).to_be_focused()
+        await page.keyboard.press("Escape")
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value(scripted("Slowly."))
+        await expect(page.locator(".question")).to_have_count(1)
+        await box.press("Enter")
+        await dialog.get_by_role("option", name="lorem-small").click()
+        await answered(page, 2)
+        await expect(page.locator(".answer").last).to_contain_text("Slowly.")
+        await expect(box).to_have_value("")
+
+
+async def test_a_model_that_went_while_its_chat_was_open_is_replaced(shared):
+    async with shared.page() as page:
+        await choose_model(page, "lorem-small")
+        refusal = {"error": {"code": "MODEL_NOT_FOUND", "message": "There is no such model."}}
+        await page.route(
+            "**/chat/*/runs", lambda route: route.fulfill(status=404, json=refusal), times=1
+        )
+        await send(page, scripted("Here."))
+        await page.get_by_role("button", name="Answer with …").click()
+        await page.get_by_role("dialog").get_by_role("option", name="lorem-plain").click()
+        await answered(page)
+        await expect(page.get_by_role("button", name="Model: lorem-plain")).to_be_visible()
 
 
 async def without_lorem(route):

@@ -165,6 +165,8 @@ export const t = {
   tryAgain: "Try again",
   withoutTools: "Without tools",
   chooseModel: "Choose a model",
+  answerWith: "Answer with …",
+  modelIsNotHere: (name) => `The model of this chat, ${name}, is not here.`,
   isUnanswered: "This has no answer.",
   attachToo: (name) => `Attach ${name}, too`,
   pastedText: "pasted.txt",

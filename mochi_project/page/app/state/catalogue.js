@@ -44,6 +44,12 @@ export const providers = resource("models/check", null);
 export const doctor = resource("doctor", null);
 export const policies = resource("policies", { policies: [], problems: [] });
 
+/** Return whether a model is not in the list, once there is one. */
+export function isMissing(name) {
+  const { loaded, error } = models.state.peek();
+  return loaded && !error && Boolean(name) && !modelNamed(name);
+}
+
 /** Return the entry of a model in the list, or null. */
 export function modelNamed(name) {
   return models.state.peek().value.models.find((model) => model.name === name) ?? null;

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useState, useValue } from "../library.js";
 import { go } from "../router.js";
-import { modelNamed, models, tools } from "../state/catalogue.js";
+import { isMissing, modelNamed, models, tools } from "../state/catalogue.js";
 import { attemptTurn, chat, compact, compacting, createSession, dropSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { change } from "../state/sessions.js";
@@ -14,7 +14,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
 import { IconButton } from "./icons.js";
-import { ModelPicker } from "./model-picker.js";
+import { askModel, ModelPicker } from "./model-picker.js";
 import { ActionButton } from "./parts.js";
 import { Pulls } from "./pulls.js";
 import { SettingsPanel } from "./settings-panel.js";
@@ -93,19 +93,28 @@ function OpenSession({ current, openSidebar }) {
     await inOrder(() => change(id, changes));
     await reload();
   });
+  const withModel = (name) => save({ model: name });
   const kept = useChatSettings(session, status.execution_policy, save);
+  const onSend = async (text, files) => {
+    if (isMissing(session.model)) await models.reload(); // it may have come meanwhile
+    if (isMissing(session.model)) {
+      const name = await askModel();
+      if (!name || !(await withModel(name))) return false;
+    }
+    return attemptTurn(() => send(id, text, files), "send");
+  };
   return html`<main class="main" id="main" tabindex="-1">
     <h1 class="hidden">${title}</h1>
-    <${PageHead} model=${session.model} onModel=${(name) => save({ model: name })}
+    <${PageHead} model=${session.model} onModel=${withModel}
       openSidebar=${openSidebar} settings=${panel}>
       <${ContextMeter} status=${status} session=${session} />
       <${CompactButton} session=${session} isBusy=${Boolean(now || sent)} />
     </${PageHead}>
     <div class="columns">
       <div class="column">
-        <${Conversation} key=${id} withoutTools=${() => save(WITHOUT_TOOLS)} />
+        <${Conversation} key=${id} withModel=${withModel} withoutTools=${() => save(WITHOUT_TOOLS)} />
         <${Composer} session=${id} model=${model} kept=${kept} onStop=${now || sent ? () => attempt(stop) : null}
-          onSend=${(text, files) => attemptTurn(() => send(id, text, files), "send")} />
+          onSend=${onSend} />
       </div>
       ${panel.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
         close=${() => panel.setOpen(false)} kept=${kept} sessionId=${id} />`}
@@ -208,7 +217,8 @@ export function NewChatPage({ openSidebar }) {
       <div class="column">
         <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} 
           onTry=${(text, uses) => start(text, [], uses)} />
-          <div class="messages"><${Failure}
+          <div class="messages"><${Failure} model=${name}
+            withModel=${async (other) => { setChosen(other); return true; }}
             withoutTools=${() => setDraft((before) => ({ ...before, ...WITHOUT_TOOLS }))} /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
           disabled=${(loaded && !name) || isStarting} />

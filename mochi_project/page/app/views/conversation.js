@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState, useValue } from "../library.js";
 import { chat, live, sending, turnWindow } from "../state/chat.js";
 import { t } from "../texts.js";
 import { useEnd } from "./end.js";
-import { Failure, Unanswered } from "./failure.js";
+import { Failure } from "./failure.js";
 import { found, useFound } from "./found.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./messages.js";
@@ -55,7 +55,7 @@ function SummaryLine({ summary }) {
   </details>`;
 }
 
-export function Conversation({ withoutTools }) {
+export function Conversation({ withModel, withoutTools }) {
   const current = useValue(chat);
   const { id, items: stored, variants } = current;
   const now = useValue(live);
@@ -92,8 +92,8 @@ export function Conversation({ withoutTools }) {
       ${place === null && line}
       ${sent && html`<${Question} key="sent" index=${null} sessionId=${id} isBusy=${true}
         message=${{ content: sent.message }} />`}
-      ${!isBusy && items.at(-1)?.kind === "question" && html`<${Unanswered} />`}
-      ${!isBusy && html`<${Failure} withoutTools=${withoutTools} />`}
+      ${!isBusy && html`<${Failure} model=${current.session.model} isUnanswered=${items.at(-1)?.kind === "question"}
+        withModel=${withModel} withoutTools=${withoutTools} />`}
     </div>
     ${!isAtEnd && html`<button type="button" class="to-end" aria-label=${t.toEnd} title=${t.toEnd}
       onClick=${toEnd}><${Icon} name="down" /></button>`}

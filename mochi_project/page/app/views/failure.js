@@ -1,11 +1,15 @@
 // Why a turn failed, in the conversation, with what can be done about it.
 
 import { html, useValue } from "../library.js";
+import { address } from "../router.js";
+import { isMissing, models } from "../state/catalogue.js";
 import { attemptTurn, failure, regenerate } from "../state/chat.js";
 import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { askModel } from "./model-picker.js";
 
 const OF_MODEL = new Set(
-  `MODEL_NOT_FOUND PRESET_NOT_FOUND PRESET_INVALID AGENT_NOT_FOUND TOOLS_NOT_SUPPORTED THINKING_NOT_SUPPORTED
+  `PRESET_NOT_FOUND PRESET_INVALID AGENT_NOT_FOUND TOOLS_NOT_SUPPORTED THINKING_NOT_SUPPORTED
   IMAGES_NOT_SUPPORTED CONTEXT_OVERFLOW PROVIDER_ERROR PROVIDER_UNREACHABLE PROVIDER_BUSY PROVIDER_NOT_CONFIGURED
   OLLAMA_ERROR OLLAMA_UNREACHABLE`.split(/\s+/),
 );
@@ -16,10 +20,43 @@ function again(kind) {
   else attemptTurn(regenerate, "answer");
 }
 
-/** `withoutTools` changes the settings so that no tool and no agent is offered. */
-export function Failure({ withoutTools }) {
+/** That the model of the chat is not here, and the choice of one that answers; `kind` is null where nothing waits. */
+function AnswerWith({ model, kind, withModel }) {
+  const { models: list } = useValue(models.state).value;
+  const onClick = async () => {
+    const name = await askModel();
+    if (!name || !(await withModel(name))) return;
+    if (kind) again(kind);
+    else document.getElementById("message").focus();
+  };
+  return html`<section class="row wrap" role="status">
+    <span class="hint" dir="auto">${t.modelIsNotHere(visible(model))}</span>
+    ${list.length > 0
+      ? html`<button type="button" class="primary" onClick=${onClick}>${t.answerWith}</button>`
+      : html`<a class="button primary" href=${address("models")}>${t.chooseModel}</a>`}
+  </section>`;
+}
+
+/**
+ * What stands where an answer would come.
+ *
+ * `isUnanswered` is true after a question without an answer, as after a turn that failed before the page was loaded.
+ * `withModel(name)` chooses another model and resolves to whether that went well; `withoutTools` changes the settings
+ * so that no tool and no agent is offered.
+ */
+export function Failure({ model, isUnanswered = false, withModel, withoutTools }) {
   const failed = useValue(failure);
-  if (!failed) return null;
+  useValue(models.state);
+  if (isMissing(model) || failed?.error.code === "MODEL_NOT_FOUND") {
+    const kind = failed?.again ?? (isUnanswered ? "answer" : null);
+    return html`<${AnswerWith} model=${model} kind=${kind} withModel=${withModel} />`;
+  }
+  if (!failed) {
+    return isUnanswered && html`<div class="row wrap">
+      <span class="hint">${t.isUnanswered}</span>
+      <button type="button" onClick=${() => again("answer")}>${t.tryAgain}</button>
+    </div>`;
+  }
   const { error, again: kind } = failed;
   const sendWithoutTools = async () => {
     await withoutTools();
@@ -35,14 +72,4 @@ export function Failure({ withoutTools }) {
         onClick=${() => document.getElementById("model").click()}>${t.chooseModel}</button>`}
     </div>
   </section>`;
-}
-
-/** A question that nothing answers, as after a turn that failed before the page was loaded. */
-export function Unanswered() {
-  const failed = useValue(failure);
-  if (failed) return null;
-  return html`<div class="row wrap">
-    <span class="hint">${t.isUnanswered}</span>
-    <button type="button" onClick=${() => again("answer")}>${t.tryAgain}</button>
-  </div>`;
 }

@@ -1,9 +1,10 @@
 // The choice of a model: a button that opens a list to search.
 
 import { html, useDismiss, useEffect, useFocus, useRef, useState, useValue } from "../library.js";
-import { inMemory, models } from "../state/catalogue.js";
+import { inMemory, isMissing, models } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
+import { openDialog } from "./dialog.js";
 import { Icon } from "./icons.js";
 
 /** Return what is worth knowing of a model before it is chosen. */
@@ -81,7 +82,7 @@ function List({ value, choose }) {
 
 /** `value` may be the name of a model that is not there any more. */
 export function ModelPicker({ value, onChange }) {
-  const { value: answer, loaded } = useValue(models.state);
+  const { loaded } = useValue(models.state);
   const [isOpen, setOpen] = useState(false);
   const element = useRef(null);
   const close = () => {
@@ -93,15 +94,21 @@ export function ModelPicker({ value, onChange }) {
     close();
     if (name !== value) onChange(name);
   };
-  const isMissing = loaded && value && !answer.models.some(({ name }) => name === value);
+  const isGone = isMissing(value);
   const name = value || (loaded ? t.noModel : t.loading);
   return html`<div class="picker" ref=${element}>
     <button type="button" id="model" class="quiet model-choice" aria-haspopup="listbox" aria-expanded=${`${isOpen}`}
-      aria-label=${`${t.model}: ${name}${isMissing ? `, ${t.notHere}` : ""}`} onClick=${() => setOpen(!isOpen)}>
+      aria-label=${`${t.model}: ${name}${isGone ? `, ${t.notHere}` : ""}`} onClick=${() => setOpen(!isOpen)}>
       <span class="name"><bdi>${visible(name)}</bdi></span>
-      ${isMissing && html`<span class="tag">${t.notHere}</span>`}
+      ${isGone && html` <span class="tag">${t.notHere}</span>`}
       <${Icon} name="unfold" />
     </button>
     ${isOpen && html`<${List} value=${value} choose=${choose} />`}
   </div>`;
+}
+
+/** Ask which model shall answer; resolves with its name, or null. */
+export function askModel() {
+  models.reload(); // it may have come meanwhile
+  return openDialog(t.answerWith, ({ close }) => html`<${List} value=${null} choose=${close} />`);
 }
