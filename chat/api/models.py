@@ -230,6 +230,9 @@ class PullableModelEntry(ResponseModel):
 
     name: SessionModel
     size_mb: float = Field(description="Size of the weights in 10**6 bytes.", examples=[98.4])
+    capabilities: list[str] = Field(
+        description="What it can, as in the list of models.", examples=[["completion"]]
+    )
     present: bool = Field(description="Whether it is there already.", examples=[False])
     pulling: bool = Field(description="Whether it is being fetched.", examples=[False])
 
@@ -258,6 +261,7 @@ async def list_pullable_models(request: HttpRequest) -> dict[str, Any]:
             {
                 "name": model.name,
                 "size_mb": round(model.size / 1e6, 1),
+                "capabilities": list(model.capabilities),
                 "present": model.is_present,
                 "pulling": model.is_being_pulled,
             }

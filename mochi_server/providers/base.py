@@ -110,6 +110,8 @@ class PullableModel:
     name: str
     size: int
     """Bytes of its weights."""
+    capabilities: tuple[str, ...]
+    """As of ``ModelInfo``."""
     is_present: bool
     is_being_pulled: bool
     """Whether a process fetches it now."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 
 import pytest
 import pytest_asyncio
@@ -111,7 +113,8 @@ async def test_a_question_whose_model_is_not_here_is_answered_with_another_one(s
         await page.keyboard.press("Enter")
         await answered(page)
         await expect(page.locator(".answer")).to_contain_text("By hand.")
-        await expect(page.get_by_role("button", name="Model: lorem-small", exact=True)).to_be_visible()
+        model = page.get_by_role("button", name="Model: lorem-small", exact=True)
+        await expect(model).to_be_visible()
         await expect(page.get_by_text("is not here")).to_have_count(0)
 
 
@@ -152,6 +155,83 @@ async def without_lorem(route):
     body = await response.json()
     models = [each for each in body["models"] if each["name"] != "lorem"]
     await route.fulfill(response=response, json={**body, "models": models})
+
+
+def listing(models, problems=()):
+    """Answer to a request for the models with these, of the form of the test provider's."""
+
+    async def answer(route):
+        response = await route.fetch()
+        like = (await response.json())["models"][-1]  # it cannot call tools
+        body = {"models": [like | each for each in models], "problems": list(problems)}
+        await route.fulfill(response=response, json=body)
+
+    return answer
+
+
+PULLABLE = {
+    "models": [
+        {"name": "local/a", "size_mb": 98.4, "capabilities": []},
+        {"name": "local/b", "size_mb": 639.4, "capabilities": ["tools"]},
+    ]
+}
+IS_AWAY = {
+    "provider": "ollama",
+    "code": "OLLAMA_UNREACHABLE",
+    "message": "Cannot connect to Ollama at http://127.0.0.1:9: [Errno 111] Connect call failed",
+}
+
+
+async def test_a_new_chat_says_what_is_here_and_what_can_call_tools(shared):
+    async with shared.page("/#/rules") as page:
+        await page.evaluate("localStorage.setItem('mochi.model', 'qwen3:8b')")
+        small = {"name": "local/small", "provider": "local"}
+        await page.route("**/api/v1/models", listing([small], [IS_AWAY]))
+        await page.route("**/api/v1/models/pull", lambda route: route.fulfill(json=PULLABLE))
+        await page.goto(shared.server.url)
+        greeting = page.locator(".greeting")
+        await expect(greeting).to_contain_text("Models here: local: 1 model")
+        await expect(greeting).to_contain_text("Ollama is not running. Start it")
+        offered = greeting.get_by_role("region", name="Built-in models that can call tools")
+        await expect(offered.get_by_role("listitem")).to_have_count(1)
+        await expect(offered).to_contain_text("639 MB, can call tools")
+        await expect_accessible(page)
+        await page.set_viewport_size({"width": 390, "height": 800})
+        await expect_accessible(page)
+
+
+async def test_a_new_chat_with_tools_asks_for_no_other_model(shared):
+    """Whether Ollama runs is nothing to those who use another provider."""
+    async with shared.context() as context:
+        hosted = {"name": "hosted", "provider": "openai", "capabilities": ["tools"]}
+        await context.route("**/api/v1/models", listing([hosted], [IS_AWAY]))
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await expect(page.locator(".greeting")).to_contain_text("openai: 1 model")
+        await expect(page.get_by_text("Ollama is not running")).to_have_count(0)
+        await expect(page.get_by_text("can call tools")).to_have_count(0)
+        await page.goto(f"{shared.server.url}/#/models")
+        await expect(page.get_by_text("Ollama is not running")).to_be_visible()
+        await expect(page.get_by_text("Errno")).to_have_count(0)
+
+
+async def test_suggestions_are_there_before_the_models(shared):
+    goes_on = asyncio.Event()
+
+    async def hold(route):
+        await goes_on.wait()
+        await route.continue_()
+
+    suggestions = ".suggestions button"
+    async with shared.page() as page:
+        await expect(page.locator(".suggestions")).to_contain_text("square root")
+        shown = await page.locator(suggestions).all_inner_texts()
+        await page.route("**/api/v1/models", hold)
+        await page.reload()
+        await expect(page.locator(suggestions)).to_have_text(shown)
+        await page.get_by_role("button", name="square root").click()
+        goes_on.set()
+        await answered(page)
 
 
 async def test_a_suggestion_whose_tools_are_not_there_is_not_made(tmp_path):
@@ -207,16 +287,19 @@ async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path
             page = await browser.new_page()
             await page.goto(server.url)
             await expect(page.get_by_role("heading", level=1)).to_have_text("There is no model yet")
-            await expect(page.get_by_role("button", name=f"Fetch {NAME}")).to_be_visible()
-            await page.get_by_role("link", name="Settings").click()
+            first = page.locator(".greeting .card-head").first
+            await expect(first).to_have_text(re.compile("MB, can call tools"))
+            await expect(page.locator(".greeting .card-head").last).not_to_contain_text("tools")
             await page.get_by_role("button", name=f"Fetch {NAME}").click()
             bar = page.get_by_role("progressbar", name=f"{NAME} is being fetched")
             await expect(bar).to_have_attribute("max", json.dumps(len(CONTENT)))
             await page.reload()
             await expect(bar).to_have_attribute("max", json.dumps(len(CONTENT)))
+            await expect_accessible(page)
             hub.rest.set()
             await expect(page.get_by_text(f"{NAME} is ready.")).to_be_visible()
             await expect(bar).to_have_count(0)
+            assert await page.evaluate("localStorage.getItem('mochi.model')") == NAME
             await expect(page.get_by_role("button", name=f"Fetch {NAME}")).to_have_count(0)
             assert len(hub.requests) == 1
             assert (tmp_path / "models" / "tiny-1m.gguf").stat().st_size == len(CONTENT)

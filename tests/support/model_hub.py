@@ -15,6 +15,7 @@ CONTENT = bytes(range(256)) * 4000
 MODEL = CatalogueModel(
     name="tiny:1m",
     source=HubSource(repository="o/tiny", revision="abc", file="tiny.gguf"),
+    capabilities=("completion", "tools"),
     size=len(CONTENT),
     sha256=hashlib.sha256(CONTENT).hexdigest(),
 )

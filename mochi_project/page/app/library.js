@@ -53,7 +53,7 @@ export function useFocus() {
 
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */
 export function useDismiss(element, isOpen, dismiss) {
-  useEffect(() => {
+  useLayoutEffect(() => { // from the moment when it is seen
     if (!isOpen) return undefined;
     const onKey = (event) => {
       if (event.key !== "Escape") return;

@@ -128,6 +128,7 @@ export const t = {
     { text: "Write one sentence about the sea.", uses: [] },
     { text: "What is a noun?", uses: [] },
   ],
+  modelsHere: "Models here:",
   noModelYet: "There is no model yet",
   howToGetModel: "Fetch one that is built in below, or use one of Ollama's.",
   ollamaIsNotRunning: "Ollama is not running. Start it (“ollama serve”), or get it at ollama.com; then “ollama pull qwen3:8b” fetches a model.",
@@ -287,6 +288,8 @@ export const t = {
 
   howToPull: "Models for Ollama come with its own command, for example “ollama pull qwen3:8b”.",
   builtInModels: "Built-in models that are not here yet",
+  builtInWithTools: "Built-in models that can call tools",
+  callsTools: "can call tools",
   aboutBuiltInModels: "They run without another program. They come from the internet once, and are verified.",
   pull: "Fetch",
   pullNamed: (name) => `Fetch ${name}`,

@@ -46,6 +46,8 @@ class CatalogueModel:
     source: WheelSource | HubSource
     size: int
     sha256: str
+    capabilities: tuple[str, ...] = ("completion",)
+    """What its chat template can, as the provider reads it from the weights."""
 
     @property
     def file_name(self) -> str:
@@ -72,6 +74,7 @@ _MODELS = (  # all with the licence Apache-2.0
             revision="23749fefcc72300e3a2ad315e1317431b06b590a",
             file="Qwen3-0.6B-Q8_0.gguf",
         ),
+        capabilities=("completion", "tools", "thinking"),
         size=639_446_688,
         sha256="9465e63a22add5354d9bb4b99e90117043c7124007664907259bd16d043bb031",
     ),
@@ -82,6 +85,7 @@ _MODELS = (  # all with the licence Apache-2.0
             revision="9217f5db79a29953eb74d5343926648285ec7e67",
             file="qwen2.5-0.5b-instruct-q4_k_m.gguf",
         ),
+        capabilities=("completion", "tools"),
         size=491_400_032,
         sha256="74a4da8c9fdbcd15bd1f6d01d621410d31c6fc00986f5eb687824e7b93d7a9db",
     ),

@@ -215,16 +215,16 @@ class LocalProvider(Provider):
         return await in_thread(lambda: [*map(self._pullable, CATALOGUE.values())])
 
     def _pullable(self, model: CatalogueModel) -> PullableModel:
+        is_present = is_being_pulled = False
         with suppress(OSError):  # the folder cannot be read, which the list of models says
-            path = self._folder / model.file_name
-            return PullableModel(
-                name=model.name,
-                size=model.size,
-                is_present=path.is_file(),
-                is_being_pulled=is_locked(lock_of_pull(self._folder, model.file_name)),
-            )
+            is_present = (self._folder / model.file_name).is_file()
+            is_being_pulled = is_locked(lock_of_pull(self._folder, model.file_name))
         return PullableModel(
-            name=model.name, size=model.size, is_present=False, is_being_pulled=False
+            name=model.name,
+            size=model.size,
+            capabilities=model.capabilities,
+            is_present=is_present,
+            is_being_pulled=is_being_pulled,
         )
 
     def pull(self, name: str, progress: ProgressReporter) -> None:

@@ -231,7 +231,8 @@ async def until_half(stream):
 
 
 async def test_a_model_is_fetched_once_for_all_who_follow_it(api, mochi, hub):
-    assert await entry(api) == {"name": NAME, "size_mb": 1.0, "present": False, "pulling": False}
+    about = {"name": NAME, "size_mb": 1.0, "capabilities": ["completion", "tools"]}
+    assert await entry(api) == {**about, "present": False, "pulling": False}
     first = await api.post("/models/pull", {"model": NAME})
     assert first["Content-Type"].startswith("text/event-stream")
     one = events(first.streaming_content)
@@ -246,7 +247,7 @@ async def test_a_model_is_fetched_once_for_all_who_follow_it(api, mochi, hub):
         assert (whole.data["completed"], whole.data["total"]) == (len(CONTENT), len(CONTENT))
         assert (last.event, last.data) == ("done", {"model": NAME})
     assert len(hub.requests) == 1
-    assert await entry(api) == {"name": NAME, "size_mb": 1.0, "present": True, "pulling": False}
+    assert await entry(api) == {**about, "present": True, "pulling": False}
     assert (mochi.models_path / "tiny-1m.gguf").read_bytes() == CONTENT
 
 

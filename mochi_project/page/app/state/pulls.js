@@ -2,11 +2,12 @@
 
 import { get, postStream } from "../api.js";
 import { signal } from "../library.js";
+import { preference } from "../storage.js";
 import { fail, notify } from "./notices.js";
 import { t } from "../texts.js";
 import { models } from "./catalogue.js";
 
-/** `{name, size_mb, present, pulling}` each. */
+/** `{name, size_mb, capabilities, present, pulling}` each. */
 export const pullable = signal([]);
 
 /** `{completed, total}` of each model that is being fetched, by its name; null where not known. */
@@ -23,7 +24,7 @@ export async function load() {
   for (const { name, pulling } of pullable.peek()) if (pulling) pull(name);
 }
 
-/** Fetch a model, and follow that to its end. */
+/** Fetch a model, and follow that to its end; the next new chat is with it. */
 export async function pull(name) {
   if (pulls.peek()[name]) return;
   report(name, { completed: null, total: null });
@@ -35,6 +36,7 @@ export async function pull(name) {
     }
     if (problem) throw problem;
     notify(t.isPulled(name));
+    preference.write("model", name);
     await models.reload();
   } catch (error) {
     fail(error);

@@ -2,21 +2,19 @@
 
 import { html, useEffect, useLayoutEffect, useState, useValue } from "../library.js";
 import { go } from "../router.js";
-import { isMissing, modelNamed, models, tools } from "../state/catalogue.js";
+import { isMissing, modelNamed, models } from "../state/catalogue.js";
 import { attemptTurn, chat, compact, compacting, createSession, dropSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { change } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
-import { visible } from "../visible.js";
 import { inOrder, useChatSettings } from "./chat-settings.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
+import { Greeting } from "./greeting.js";
 import { IconButton } from "./icons.js";
 import { askModel, ModelPicker } from "./model-picker.js";
-import { ActionButton } from "./parts.js";
-import { Pulls } from "./pulls.js";
 import { SettingsPanel } from "./settings-panel.js";
 
 /** The name of what drafts of a new chat are kept under. */
@@ -122,43 +120,6 @@ function OpenSession({ current, openSidebar }) {
   </main>`;
 }
 
-/** Return three things to try: those that use tools first, where the model and the tools can. */
-function suggestionsFor(model, isBuiltIn, known) {
-  const withTools = model.capabilities.includes("tools")
-    ? t.suggestionsWithTools.filter(({ uses }) => uses.every((name) => name in known))
-    : [];
-  return [...withTools, ...(isBuiltIn ? t.suggestionsSmall : t.suggestions)].slice(0, 3);
-}
-
-function Greeting({ model, isLoaded, onTry }) {
-  const { value: listed, error } = useValue(models.state);
-  const problems = error?.details.problems ?? (error ? [error] : listed.problems);
-  const { value: known, loaded: areToolsLoaded } = useValue(tools.state);
-  useEffect(() => {
-    tools.reload();
-  }, []);
-  if (isLoaded && !model) {
-    return html`<div class="greeting"><h1>${t.noModelYet}</h1>
-      <p>${t.howToGetModel}</p>
-      ${problems.filter(({ provider }) => provider !== "local").map(({ provider, code, message }) => html`
-        <p class="hint" dir="auto" key=${provider}>
-          ${code === "OLLAMA_UNREACHABLE" ? t.ollamaIsNotRunning : visible(message)}</p>`)}
-      ${!error && !problems.some(({ provider }) => provider === "ollama") && html`<p class="hint">${t.ollamaHasNoModel}</p>`}
-      <div class="row center-row"><${ActionButton} label=${t.checkAgain} run=${models.reload} /></div>
-      <${Pulls} /></div>`;
-  }
-  const isBuiltIn = model?.provider === "local";
-  const suggestions = model && areToolsLoaded ? suggestionsFor(model, isBuiltIn, known.tools) : [];
-  return html`<div class="greeting">
-    <h1>${t.greeting}</h1>
-    ${isBuiltIn && html`<p class="hint">${t.aboutBuiltIn(model.capabilities.includes("tools"))}</p>`}
-    <ul class="suggestions">
-      ${suggestions.map(({ text, uses }) => html`<li key=${text}>
-        <button type="button" onClick=${() => onTry(text, uses)}>${text}</button></li>`)}
-    </ul>
-  </div>`;
-}
-
 const WITHOUT_TOOLS = { tool_settings: { tools: [] }, agent_settings: { enabled_agents: [] } };
 
 /** Return the settings of a new chat, with these tools beside the chosen ones. */
@@ -215,7 +176,7 @@ export function NewChatPage({ openSidebar }) {
     <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${panel} />
     <div class="columns">
       <div class="column">
-        <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded} 
+        <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded}
           onTry=${(text, uses) => start(text, [], uses)} />
           <div class="messages"><${Failure} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}

@@ -5,7 +5,7 @@ import { doctor, health, providers } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Facts, Loaded, useFresh } from "./parts.js";
+import { ActionButton, Facts, Loaded, reasonOf, useFresh } from "./parts.js";
 
 function Provider({ name, provider }) {
   const { configured, reachable, models: count, latency_ms: latency, problem } = provider;
@@ -14,7 +14,7 @@ function Provider({ name, provider }) {
   const tone = reachable ? "done" : configured ? "failed" : "";
   return html`<li class="card line ${tone}"><div class="card-head">
     <span class="name">${name}</span>
-    <span class="summary" dir="auto">${problem ? visible(problem.message ?? "") : reachable ? t.modelCount(count ?? 0, latency) : ""}</span>
+    <span class="summary" dir="auto">${problem ? reasonOf(problem) : reachable ? t.modelCount(count ?? 0, latency) : ""}</span>
     <span class="state">${state}</span>
   </div></li>`;
 }

@@ -6,9 +6,8 @@ import { go } from "../router.js";
 import { inMemory, models } from "../state/catalogue.js";
 import { preference } from "../storage.js";
 import { t } from "../texts.js";
-import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Entry, Facts, Loaded, useFresh } from "./parts.js";
+import { ActionButton, Entry, Facts, Loaded, reasonOf, useFresh } from "./parts.js";
 import { Pulls } from "./pulls.js";
 
 /** Load a model into memory, or unload it, where its provider does so. */
@@ -60,8 +59,8 @@ export function ModelsPage({ openSidebar }) {
   return html`<${PageFrame} title=${t.page.models} openSidebar=${openSidebar}
     actions=${html`<${ActionButton} label=${t.reload} run=${() => Promise.all([models.reload(), inMemory.reload()])} />`}>
     <${Loaded} state=${state}>
-      ${state.value.problems.map(({ provider, message }) => html`<p class="warning" dir="auto" key=${provider}>
-        <strong>${provider}</strong>: ${visible(message)}</p>`)}
+      ${state.value.problems.map((problem) => html`<p class="warning" dir="auto" key=${problem.provider}>
+        <strong>${problem.provider}</strong>: ${reasonOf(problem)}</p>`)}
       ${[...groups].map(([group, members]) => html`<section key=${group} class="group">
         <h2>${group}</h2>
         <ul class="plain">${members.map((model) => html`<${Model} key=${model.name} model=${model}

@@ -27,6 +27,11 @@ export function dropOf(take) {
   };
 }
 
+/** Return why a provider has no models, with what to do where that is known. */
+export function reasonOf({ code, message }) {
+  return code === "OLLAMA_UNREACHABLE" ? t.ollamaIsNotRunning : visible(message ?? "");
+}
+
 /** A line that says what went wrong. */
 export const problemLine = (error) => html`<p class="error-text" role="alert">${error.message}</p>`;
 
