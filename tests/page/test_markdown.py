@@ -108,6 +108,33 @@ async def test_a_long_text_is_drawn_to_its_end(shared):
         await expect(page.locator(".answer .plain")).to_have_count(0)
 
 
+NOISE = "".join((ROOT / "tests/support" / name).read_text() for name in ("noise.js", "draw.js"))
+DRAWN = f"""async ([seeds, length, pieces]) => {{
+  {NOISE}
+  const texts = [];
+  for (const seed of seeds) {{
+    const text = noise(seed, length);
+    const {{ seen, ...drawn }} = await draw(text, pieces);
+    texts.push({{ seed, lost: missing(text, seen), ...drawn }});
+  }}
+  return texts;
+}}"""
+
+
+@pytest.mark.parametrize("pieces", [1, 10])
+async def test_of_noise_nothing_is_lost_and_nothing_fails(shared, pieces):
+    async with shared.page() as page:
+        drawn = await page.evaluate(DRAWN, [list(range(40)), 20_000, pieces])
+    assert [text for text in drawn if text["lost"] or text["isBroken"]] == []
+    assert any(text["plain"] for text in drawn)  # what takes too long is shown as it was written
+
+
+async def test_lists_that_are_long_to_look_through_are_drawn_to_their_end(shared):
+    async with shared.page() as page:
+        drawn = await page.evaluate(DRAWN, [[147], 100_000, 1])
+    assert [text["lost"] for text in drawn] == [[]]
+
+
 BROKEN = """
 const { blocks } = MarkdownText.prototype;
 MarkdownText.prototype.blocks = function (text, options) {

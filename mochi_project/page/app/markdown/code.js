@@ -49,11 +49,11 @@ async function colour(code, written) {
   code.innerHTML = sanitize(highlight.highlight(text, { language, ignoreIllegals: true }).value);
 }
 
-function addHead(block, language) {
+function addHead(block) {
   const head = document.createElement("div");
   head.className = "code-head";
   const name = document.createElement("span");
-  name.textContent = language;
+  name.textContent = block.dataset.info;
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet small";
@@ -89,7 +89,7 @@ export async function copy(text, button) {
 export function addCodeHeads(element) {
   for (const block of element.querySelectorAll("pre[data-language]")) {
     block.tabIndex = 0;
-    addHead(block, block.dataset.language);
+    addHead(block);
   }
 }
 

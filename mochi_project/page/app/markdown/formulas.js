@@ -18,7 +18,7 @@ const PATTERNS = [
 ];
 
 const LONGEST = 5000; // characters
-const MILLISECONDS = 30; // without a break
+const MILLISECONDS = 5; // before a frame, which takes much longer: a formula is some hundred elements
 
 /** Whether what is between two `$` is text between two sums of money, or names of a shell. */
 function isMoney(formula, after) {
@@ -71,6 +71,14 @@ export const formulas = [
   },
 ];
 
+/** Wait until what was changed has been painted; in a tab that is not seen nothing is. */
+function nextFrame() {
+  return new Promise((resolve) => {
+    if (document.hidden) setTimeout(resolve);
+    else requestAnimationFrame(() => setTimeout(resolve));
+  });
+}
+
 let loading = null;
 
 function load() {
@@ -86,29 +94,42 @@ function load() {
   return loading;
 }
 
-/** Show the formulas below an element as formulas. */
+const waiting = []; // places of formulas
+let isShowing = false;
+
+function show(katex, place) {
+  place.dataset.shown = "";
+  try {
+    katex.render(place.dataset.formula, place, {
+      displayMode: place.dataset.display === "yes",
+      throwOnError: true,
+      trust: false,
+      maxExpand: 200,
+      maxSize: 20,
+      strict: "ignore",
+    });
+  } catch {
+    place.textContent = place.dataset.formula; // as it was written
+  }
+}
+
+/** Show the formulas below an element as formulas, a few in each frame. */
 export async function showFormulas(element) {
-  const places = [...element.querySelectorAll("[data-formula]:not([data-shown])")];
-  if (places.length === 0) return;
-  const katex = await load();
-  let began = performance.now();
-  for (const place of places) {
-    if (performance.now() - began > MILLISECONDS) {
-      await new Promise((resolve) => { setTimeout(resolve); });
-      began = performance.now();
+  waiting.push(...element.querySelectorAll("[data-formula]:not([data-shown])"));
+  if (isShowing || waiting.length === 0) return;
+  isShowing = true;
+  try {
+    const katex = await load();
+    while (waiting.length > 0) {
+      const end = performance.now() + MILLISECONDS;
+      while (waiting.length > 0 && performance.now() < end) {
+        const place = waiting.shift();
+        if (place.isConnected && !("shown" in place.dataset)) show(katex, place);
+      }
+      await nextFrame();
     }
-    place.dataset.shown = "";
-    try {
-      katex.render(place.dataset.formula, place, {
-        displayMode: place.dataset.display === "yes",
-        throwOnError: true,
-        trust: false,
-        maxExpand: 200,
-        maxSize: 20,
-        strict: "ignore",
-      });
-    } catch {
-      place.textContent = place.dataset.formula; // as it was written
-    }
+  } finally {
+    waiting.length = 0;
+    isShowing = false;
   }
 }

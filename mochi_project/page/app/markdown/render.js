@@ -16,7 +16,7 @@ const SAFE_TAGS = new RegExp(`^(?:\\s*</?(?:${WRITTEN})\\s*/?>)+\\s*$`, "i");
 
 const PLAIN_ATTRIBUTES = [
   ..."class,dir,align,start,type,checked,disabled,tabindex,role".split(","),
-  ..."aria-label,data-language,data-formula,data-display".split(","),
+  ..."aria-label,data-language,data-info,data-formula,data-display".split(","),
 ];
 
 const RULES = {
@@ -71,9 +71,10 @@ const renderer = {
     return `<input type="checkbox" disabled aria-label="${t.task(checked)}"${checked ? " checked" : ""}>`;
   },
   code({ text, lang }) {
-    const language = escape((lang ?? "").trim().split(/\s/)[0].toLowerCase());
+    const info = escape((lang ?? "").trim());
+    const language = info.split(/\s/)[0].toLowerCase();
     if (language === "math") return formulaBlock(text);
-    return `<pre data-language="${language}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
+    return `<pre data-language="${language}" data-info="${info}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
   },
   list(token) {
     const { ordered, start, items } = token;
@@ -106,6 +107,19 @@ const renderer = {
   },
 };
 
+/** Keep what a row of a table has beyond the last column, in its last cell. */
+function keepSurplus({ raw, header, rows }, lexer) {
+  const lines = raw.split("\n").slice(2);
+  for (const [index, cells] of rows.entries()) {
+    const parts = lines[index].trim().replace(/^\|/, "").split(/(?<!\\)\|/);
+    if (parts.at(-1).trim() === "") parts.pop();
+    if (parts.length <= header.length) continue;
+    const last = cells.at(-1);
+    last.text = parts.slice(header.length - 1).join("|").trim().replaceAll("\\|", "|");
+    last.tokens = lexer.inline(last.text);
+  }
+}
+
 const marked = new Marked({
   gfm: true,
   breaks: true, // a line of its own stays one: an address, a verse
@@ -120,6 +134,16 @@ marked.use({
     },
     list(source) {
       return nested(() => Tokenizer.prototype.list.call(this, source));
+    },
+    tag(source) {
+      const token = Tokenizer.prototype.tag.call(this, source);
+      this.lexer.state.inRawBlock = false; // what is behind `<script>` is text as well
+      return token;
+    },
+    table(source) {
+      const token = Tokenizer.prototype.table.call(this, source);
+      if (token) keepSurplus(token, this.lexer);
+      return token;
     },
     // Only `~~` strikes out: `20~30` is a range. False: as marked does it.
     del: (source) => (source.startsWith("~~") ? false : undefined),
@@ -151,7 +175,9 @@ function split(text) {
   const lexer = new Lexer(marked.defaults);
   const tokens = withinBudget(() => lexer.blockTokens(text));
   if (tokens === null) {
-    const end = text.search(/\n[ \t]*\n/) + 1 || text.length;
+    // At the end of a paragraph, a line or a word.
+    const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1
+      || text.lastIndexOf(" ") + 1 || text.length;
     return { blocks: [text.slice(0, end)], isBroken: true, links: {} };
   }
   const blocks = [];
@@ -187,9 +213,12 @@ export class MarkdownText {
     const end = performance.now() + MILLISECONDS;
     const { settled } = this;
     const unsettled = new Map();
-    let position = this.settledLength;
+    const begin = this.settledLength;
+    let position = begin;
+    // At least one block is drawn: finding it may take longer.
+    const isOver = () => position > begin && performance.now() >= end;
     let piece = PIECE;
-    while (position < normal.length && performance.now() < end) {
+    while (position < normal.length && !isOver()) {
       const isLast = position + piece >= normal.length;
       const { blocks, isBroken, links } = split(normal.slice(position, position + piece));
       if (Object.keys(links).some((label) => !(label in this.links))) {
@@ -201,7 +230,7 @@ export class MarkdownText {
       const sure = isBroken || (isLast && isComplete) ? blocks.length : Math.max(0, blocks.length - 2);
       if (sure === 0 && !isLast) piece *= 2; // a block that is longer
       for (const [index, raw] of blocks.slice(0, isLast ? undefined : sure).entries()) {
-        if (performance.now() >= end) break;
+        if (isOver()) break;
         const markup = this.drawn.get(raw) ?? render(raw, this.links);
         position += raw.length;
         if (index < sure) {

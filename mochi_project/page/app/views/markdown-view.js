@@ -30,6 +30,7 @@ function onClick(event) {
 
 const Blocks = memo(({ text, isComplete }) => {
   const parser = useRef(null);
+  const isArriving = useRef(!isComplete); // also when it is complete: all at once would be laid out
   const [, drawRest] = useState(0);
   parser.current ??= new MarkdownText();
   const { blocks, rest } = parser.current.blocks(text, { isComplete });
@@ -39,7 +40,7 @@ const Blocks = memo(({ text, isComplete }) => {
     return () => clearTimeout(timer);
   });
   const last = blocks.length - 2;
-  return html`<div class="markdown" onClick=${onClick}>
+  return html`<div class=${isArriving.current ? "markdown arriving" : "markdown"} onClick=${onClick}>
     ${blocks.map((content, index) => html`<${Block} key=${index} content=${content}
       isComplete=${isComplete || index < last} />`)}
     ${rest && html`<div class="block plain" dir="auto" key="rest">${rest}</div>`}
