@@ -152,7 +152,14 @@ class AgentExecutionService:
 def _instruct(
     definition: AgentDefinition, instruction: str, model: str, run_id: str, session: ChatSession
 ) -> None:
-    """Let a session begin a run with an instruction."""
+    """Let a session begin a run with an instruction.
+
+    If the session ends with it, an earlier process has stored it, and died before it could note so.
+    """
+    last = next(objects(session.tail()), {})
+    is_last = last.get("role") == "user" and last.get("content") == instruction
+    if is_last and session.metadata.last_run_id == run_id:
+        return
     session.metadata.model = model
     session.metadata.begin_run(run_id)
     system = system_of(session)

@@ -43,18 +43,18 @@ class RunRecovery:
         self.observers: Sequence[RunObserver] = ()
 
     async def recover(
-        self, run_id: str, ending: RunEnding | None = None, *, is_claimed: bool = False
+        self, run_id: str, ending: RunEnding | None = None, *, claimed: str | None = None
     ) -> bool:
         """End a run that no process executes; return whether it has ended now.
 
         Its sessions need no claim: nobody changes their messages before it has ended. But where
-        the journal has leases, whoever has claimed the session may still execute the run.
+        the journal has leases, whoever has claimed one of them may still execute the run.
 
         Args:
             run_id: The run.
             ending: How it ends. None: its process has died, and it is interrupted; but if a person
                 is asked, it goes on waiting.
-            is_claimed: Whether the caller has claimed the session.
+            claimed: The session that the caller has claimed: the run's, or an agent's.
 
         Raises:
             SessionBusy: somebody uses the session; the run can be recovered afterwards.
@@ -62,20 +62,18 @@ class RunRecovery:
             ConfirmationUnavailable: it is not known whether it waits.
         """
         with serving(SERVER):  # whoever happens to look at the run
-            return await self._recover(run_id, ending, is_claimed=is_claimed)
+            return await self._recover(run_id, ending, claimed)
 
-    async def _recover(self, run_id: str, ending: RunEnding | None, *, is_claimed: bool) -> bool:
+    async def _recover(self, run_id: str, ending: RunEnding | None, claimed: str | None) -> bool:
         read = await read_run(self._journal, run_id)
         if read is None or read.progress.end:
             return False
-        progress = read.progress
+        progress = await self._with_number(read.progress)
         asked = await self._asked(run_id)
         if ending is None and progress.is_parked and asked:
             return False
-        if self._journal.has_leases and not (is_claimed or progress.head.is_queued):
-            with suppress(SessionNotFound, SessionUnreadable):
-                async with self._sessions.claim(progress.head.session_id):
-                    pass
+        if self._journal.has_leases and not progress.head.is_queued:
+            await self._take_claims(progress, claimed)
         writer = await self._journal.take(run_id)
         if writer is None:
             return False
@@ -84,12 +82,46 @@ class RunRecovery:
         finally:
             await self._journal.close(writer)
 
+    async def _with_number(self, progress: RunProgress) -> RunProgress:
+        """Give a run that was queued its number, if its process died after it began.
+
+        The session has its message by then, and knows its number before the journal does.
+        """
+        head = progress.head
+        if head.is_queued:
+            with suppress(SessionNotFound, SessionUnreadable):
+                metadata = (await self._sessions.get(head.session_id)).metadata
+                if metadata.last_run_id == head.run_id:
+                    head = replace(head, number=metadata.run_number)
+                    return RunProgress(head, head.first_event)
+        return progress
+
+    async def _take_claims(self, progress: RunProgress, claimed: str | None) -> None:
+        """Make sure that nobody else stores anything of a run any more.
+
+        Raises:
+            SessionBusy: somebody uses one of its sessions.
+        """
+        head = progress.head
+        with suppress(SessionNotFound, SessionUnreadable):
+            if head.session_id != claimed:
+                async with self._sessions.claim(head.session_id):
+                    pass
+        for session_id in progress.agent_sessions - {claimed}:
+            with suppress(SessionNotFound, SessionUnreadable):
+                session = await self._agent_sessions.get(session_id)
+                if session.metadata.last_run_id == head.run_id:  # else it stores nothing there
+                    async with self._agent_sessions.claim(session_id):
+                        pass
+
     async def _end_or_park(self, writer: RunWriter, ending: RunEnding | None) -> bool:
         """End a run that was taken, or let it wait for a person; return whether it has ended."""
         read = await read_run(self._journal, writer.run_id)
         if read is None or read.progress.end:
             return False
-        progress = read.progress
+        progress = await self._with_number(read.progress)
+        if progress.head != read.progress.head:
+            writer.begin(progress.head)
         head, main = progress.head, progress.of(progress.head.session_id)
         asked = await self._asked(head.run_id)  # nobody else asks now, or acts on a decision
         if ending is None and asked:
@@ -135,7 +167,7 @@ class RunRecovery:
                 last.append(complete)
         elif not head.is_queued:
             message_id = await self._fold(writer, self._sessions, head.session_id, progress)
-        for session_id in {agent.session_id for agent in progress.agents.values()}:
+        for session_id in progress.agent_sessions:
             await self._fold(writer, self._agent_sessions, session_id, progress)
         await self._confirmations.end_run(head.run_id)
         error = ending.error

@@ -26,5 +26,5 @@ class EndsRuns(Protocol):
     observers: Sequence[RunObserver]
 
     async def recover(
-        self, run_id: str, ending: RunEnding | None = None, *, is_claimed: bool = False
+        self, run_id: str, ending: RunEnding | None = None, *, claimed: str | None = None
     ) -> bool: ...

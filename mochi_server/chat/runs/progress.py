@@ -127,6 +127,8 @@ class RunProgress:
     """By session."""
     agents: dict[str, AgentProgress] = field(default_factory=dict)
     """By id of the call that started it."""
+    answered: set[str] = field(default_factory=set)
+    """Ids of the calls whose results are known."""
     end: JSONObject | None = None
     """How it ended: ``{"state", "code", "message_id"}``."""
     is_parked: bool = False
@@ -144,6 +146,15 @@ class RunProgress:
         if self.head.is_queued:
             return "queued"
         return "waiting" if self.is_parked else "running"
+
+    @property
+    def agent_sessions(self) -> set[str]:
+        """Sessions of the agents that have not ended: the run may store something there."""
+        return {
+            agent.session_id
+            for call_id, agent in self.agents.items()
+            if call_id not in self.answered
+        }
 
     @classmethod
     def read(cls, lines: Iterable[Line]) -> Self | None:
@@ -209,9 +220,12 @@ class RunProgress:
                 self.of(data["session_id"]).now.started[data["call"]] = data.get("arguments")
             case "result":
                 message = ToolMessage.model_validate(data["message"])
-                self.of(data["session_id"]).now.results[message.tool_call_id or ""] = message
+                call_id = message.tool_call_id or ""
+                self.of(data["session_id"]).now.results[call_id] = message
+                self.answered.add(call_id)
             case "agent":
                 self.agents[data["call"]] = AgentProgress(data["session_id"], data["begin"])
+                self.answered.discard(data["call"])  # some models count the calls of each reply
             case "waiting" | "resumed":
                 self.is_parked = name == "waiting"
             case "end":

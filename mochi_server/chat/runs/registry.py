@@ -524,10 +524,10 @@ class RunRegistry:
             part, progress = read
             if not may_see(progress.head.owner):
                 return  # of somebody else, whose run an imported file names
-            if part.is_held and progress.head.session_id != session_id:
-                return  # an agent's session, which the run does not use now
-            is_claimed = progress.head.session_id == session_id
-            if not part.is_held and await self._recovery.recover(run_id, is_claimed=is_claimed):
+            is_agents = progress.head.session_id != session_id
+            if is_agents and (part.is_held or session_id not in progress.agent_sessions):
+                return  # an agent's session, which the run does not use now, or not any more
+            if not part.is_held and await self._recovery.recover(run_id, claimed=session_id):
                 break
             if progress.is_parked or anyio.current_time() > deadline:
                 raise SessionBusy(session_id=session_id)

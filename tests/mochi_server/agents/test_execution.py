@@ -17,8 +17,9 @@ from mochi_server.agents import PromptLoader
 from mochi_server.agents.prompt_loader import MAX_FILE_BYTES, built_in
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
-from mochi_server.sessions import SessionManager
+from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
@@ -254,6 +255,28 @@ async def test_a_session_that_is_not_there_is_a_failed_call(engine, ollama, sess
     assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
     after = {path for path in engine.settings.data_dir.rglob("*") if path.suffix == ".json"}
     assert after == before
+
+
+@pytest.mark.parametrize("instruction", ["Do it.", "Do more."])
+async def test_an_instruction_that_is_there_already_is_not_stored_again(
+    engine, ollama, instruction
+):
+    """The process of the run has died between storing it and noting so."""
+
+    def instructed(session: ChatSession) -> None:
+        session.metadata.begin_run("run_1")
+        session.append(UserMessage(content="Do it."))
+
+    agents = engine.runtime.agent_sessions
+    agent_id = (await agents.create("qwen3:14b", prepare=instructed)).session_id
+    works(ollama, session_id=agent_id, instruction=instruction)
+    session_id = await session_with(engine, "coder")
+    request = TurnRequest(message="Hello")
+    turn = await engine.chat.open_turn(session_id, request, run_id="run_1")
+    events = await read_all(engine.chat.start(turn))
+    assert only(events, "agent_complete")["success"] is True
+    said = [each["content"] for each in agent_stored(engine) if each["role"] == "user"]
+    assert said == [*dict.fromkeys(["Do it.", instruction])]
 
 
 async def test_an_old_session_with_open_calls_is_migrated_and_continued(engine, ollama):

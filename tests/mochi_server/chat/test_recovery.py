@@ -17,7 +17,7 @@ from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core.clock import timestamp
-from mochi_server.errors import StorageError
+from mochi_server.errors import SessionBusy, StorageError
 from mochi_server.protocol.events import (
     ConfirmationRequired,
     ContentDelta,
@@ -28,6 +28,7 @@ from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMe
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
+from mochi_server.state import SQLiteState
 from tests.support.confirmations import START, make_confirmation
 from tests.support.runs import deltas, events_of, finish, head, journal_in, lines_of, notes_of
 
@@ -77,6 +78,104 @@ async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor)
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
     assert notes_of(await lines_of(survivor.journal))[-1] == "end"
     assert not await survivor.recovery.recover("run_1")
+
+
+class LeasedState(SQLiteState):
+    """One whose runs can be taken from processes that live."""
+
+    lease_seconds = 10.0
+
+
+@pytest_asyncio.fixture
+async def with_leases(survivor, tmp_path):
+    """The process beside, where runs have leases: that of the run is over."""
+    journal = RunJournal(LeasedState(tmp_path, "runs", is_durable=False))
+    yield replace(survivor, journal=journal)
+    await journal.aclose()
+
+
+async def test_a_run_is_left_alone_while_its_process_has_an_agents_session(with_leases):
+    """It stands still just before it stores a message there."""
+    async with with_leases.agents.claim(with_leases.agent_id):
+        with pytest.raises(SessionBusy):
+            await with_leases.recovery.recover("run_1")
+        assert await with_leases.stored(with_leases.sessions, with_leases.session_id) == []
+    assert await with_leases.recovery.recover("run_1")
+    assert await with_leases.stored(with_leases.sessions, with_leases.session_id) == [
+        ("1 2 ", True)
+    ]
+
+
+async def test_who_uses_an_agents_session_ends_the_run_that_has_used_it(with_leases):
+    runs = RunRegistry(with_leases.journal, with_leases.recovery)
+    async with with_leases.agents.claim(with_leases.agent_id):
+        await runs.settle(with_leases.agent_id, "run_1")
+    assert (await runs.status("run_1")).state == "interrupted"
+
+
+async def test_an_agents_session_in_which_another_run_goes_on_keeps_no_run_from_its_end(
+    with_leases,
+):
+    def begin(session: ChatSession) -> None:
+        session.metadata.begin_run("run_2")
+
+    await with_leases.agents.update(with_leases.agent_id, begin)
+    async with with_leases.agents.claim(with_leases.agent_id):
+        assert await with_leases.recovery.recover("run_1")
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_the_session_of_an_agent_that_has_ended_is_free_while_the_run_waits(
+    tmp_path, has_ended
+):
+    """A person is asked about a call beside it, and may take as long as they want."""
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model", prepare=begin_run)).session_id
+    agent_id = (await agents.create("model", prepare=begin_run)).session_id
+    store = StateConfirmationStore()
+    await store.put(make_confirmation(session_id))
+    journal = journal_in(tmp_path)
+    writer = journal.begin(head(session_id=session_id))
+    writer.note("agent", call="call_1", session_id=agent_id, begin=0)
+    if has_ended:
+        result = ToolMessage(content="Dug.", tool_call_id="call_1", tool_name="agent")
+        writer.note("result", session_id=session_id, message=result.as_stored())
+    writer.note("waiting")
+    await journal.close(writer)
+    runs = RunRegistry(journal, RunRecovery(journal, sessions, agents, store))
+    if has_ended:
+        await runs.settle(agent_id, "run_1")
+    else:
+        with pytest.raises(SessionBusy):
+            await runs.settle(agent_id, "run_1")
+    with pytest.raises(SessionBusy):
+        await runs.settle(session_id, "run_1")
+    assert (await runs.status("run_1")).state == "waiting"
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_run_that_left_the_queue_has_the_number_that_its_session_knows(tmp_path, has_begun):
+    """The process has died after it had stored the message, and before the journal knew."""
+
+    def prepare(session: ChatSession) -> None:
+        session.metadata.begin_run("run_0")
+        if has_begun:
+            session.metadata.begin_run("run_1")
+            session.append(UserMessage(content="Two."))
+
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model", prepare=prepare)).session_id
+    died, journal = journal_in(tmp_path), journal_in(tmp_path)
+    died.begin(head(number=0, session_id=session_id))
+    await died.aclose()
+    runs = RunRegistry(journal, RunRecovery(journal, sessions, agents, StateConfirmationStore()))
+    [run] = await runs.all_runs()
+    assert run.state == "interrupted"
+    events = events_of(await lines_of(journal))
+    assert [event.type for _, event in events] == ["run_start", "error", "done"]
+    assert events[0][0] == head(number=2 if has_begun else 0).first_event
+    await journal.aclose()
 
 
 async def test_two_who_list_runs_at_once_both_see_that_one_has_died(survivor):
