@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import MochiServerSettings, SettingsError, secret_files
-from .plugins import plugins, why
+from .plugins import import_problem, plugins, why
 
 if TYPE_CHECKING:
     from .providers.base import Provider
@@ -200,15 +200,18 @@ def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
     """Build a provider; one without models where the ``PACKAGE`` that brings it cannot be used."""
     from .providers.base import Provider  # noqa: PLC0415 - a quicker start of commands
 
-    try:
+    if "PACKAGE" not in backend:
         return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
-    except (Exception, SystemExit) as error:
-        if "PACKAGE" not in backend:
-            raise
-        from .providers.unusable import UnusableProvider  # noqa: PLC0415 - mostly none
+    problem = import_problem(str(backend["BACKEND"]).rpartition(".")[0])
+    if problem is None:
+        try:
+            return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the code of others may do anything
+            problem = why(error)
+    from .providers.unusable import UnusableProvider  # noqa: PLC0415 - mostly none
 
-        problem = f"The package {backend['PACKAGE']} cannot be used: {why(error)}"
-        return UnusableProvider(alias, problem=problem)
+    text = f"The package {backend['PACKAGE']} cannot be used: {problem}"
+    return UnusableProvider(alias, problem=text)
 
 
 def build_storage(backend: Mapping[str, Any]) -> SessionStorage:

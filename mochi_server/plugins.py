@@ -11,14 +11,34 @@ The ``pyproject.toml`` of such a package has::
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 Group = Literal["mochi_server.providers", "mochi_server.tools"]
+
+IMPORT_SECONDS: Final = 30.0
+"""Longest import of a package's provider."""
+
+_IMPORTED: Final = 85
+"""Exit code of a process whose import has returned, or has raised an error."""
+
+_TRY_IMPORT: Final = f"""
+import sys
+sys.path[:] = sys.argv[2:]
+from importlib import import_module
+from os import _exit
+try:
+    import_module(sys.argv[1])
+except (Exception, SystemExit):
+    pass
+_exit({_IMPORTED})
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +90,28 @@ def _plugin(entry: EntryPoint) -> Plugin:
     module, _, attribute = entry.value.partition("[")[0].partition(":")
     package = cast("Distribution", entry.dist)  # which all have that a scan finds
     return Plugin(entry.name, module.strip(), attribute.strip(), package)
+
+
+def import_problem(module: str, seconds: float = IMPORT_SECONDS) -> str | None:
+    """Say why no process could go on that imports a module: it is tried in another one.
+
+    None if the import returns or raises an error, which whoever imports it gets. Blocks.
+    """
+    command = (sys.executable, "-c", _TRY_IMPORT, module, *sys.path)
+    try:
+        ended = subprocess.run(  # noqa: S603 - Python itself
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"its import has not ended after {seconds:g} seconds"
+    if ended.returncode == _IMPORTED:
+        return None
+    return f"its import ends the process, with exit code {ended.returncode}"
 
 
 def why(error: BaseException) -> str:

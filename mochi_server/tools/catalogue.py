@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -55,19 +56,24 @@ class ToolCatalogue:
         """What could not be used at the last inventory."""
 
     async def inventory(self) -> Inventory:
-        """Return tools, groups and problems, as they are now and fitting each other."""
+        """Return tools, groups and problems, as they are now and fitting each other.
+
+        The sources are asked side by side: the first load of a package may take long.
+        """
         tools: dict[str, Tool] = {}
         groups: dict[str, dict[str, None]] = {}
         problems: list[Problem] = []
-        for source in self.sources:
+        for found, groups_of_source, problems_of_source in await asyncio.gather(
+            *map(_look_at, self.sources)
+        ):
             clashes = [
                 _clash(tool, tools[tool.name])
-                for tool in await source.tools()
+                for tool in found
                 if tools.setdefault(tool.name, tool) is not tool
             ]
-            for group, names in source.groups().items():
+            for group, names in groups_of_source.items():
                 groups.setdefault(group, {}).update(dict.fromkeys(names))
-            problems += [*source.problems(), *clashes]
+            problems += [*problems_of_source, *clashes]
         self.problems = problems  # without the tools: who holds one keeps its folder open
         return Inventory(tools, {group: list(names) for group, names in groups.items()}, problems)
 
@@ -143,6 +149,13 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     """Return ``; did you mean …?`` for a name that is like one of these, else nothing."""
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+async def _look_at(
+    source: ToolSource,
+) -> tuple[Sequence[Tool], Mapping[str, Sequence[str]], Sequence[Problem]]:
+    """Return tools, groups and problems of a source, fitting each other."""
+    return await source.tools(), source.groups(), source.problems()
 
 
 def _clash(tool: Tool, first: Tool) -> Problem:

@@ -15,6 +15,7 @@ BROKEN = """[mochi_server.providers]
 broken = mochi_broken:Provider
 ollama = mochi_broken:Provider
 misspelt = mochi-broken:Provider
+vanishing = mochi_exiting:Provider
 [mochi_server.tools]
 exiting = mochi_exiting
 leaving = mochi_leaving
@@ -23,6 +24,9 @@ misspelt = mochi-broken.tools
 same = mochi_same:say_backwards
 """
 PROBLEM = "The package mochi-broken 2.0 cannot be used: RuntimeError: nothing works here"
+PROBLEM_OF_EXIT = (
+    "The package mochi-broken 2.0 cannot be used: its import ends the process, with exit code 3"
+)
 PROBLEMS_OF_TOOLS = [
     "The tools cannot be loaded: the tool's process ended with exit code 3.",
     "SystemExit: it leaves",
@@ -68,6 +72,7 @@ async def test_their_models_and_tools_are_used_and_what_is_broken_is_said(packag
     assert [model["name"] for model in models["models"]] == ["parrot/parrot"]
     problems = {each["provider"]: each["message"] for each in models["problems"]}
     assert problems["broken"] == PROBLEM
+    assert problems["vanishing"] == PROBLEM_OF_EXIT
     assert "Cannot connect to Ollama" in problems["ollama"]  # no package takes its name
     assert tools["groups"] == {"parrot": ["say_backwards"], "same": ["say_backwards"]}
     assert [each["reason"] for each in tools["problems"]] == PROBLEMS_OF_TOOLS
@@ -100,6 +105,7 @@ async def test_doctor_lists_them(packages, tmp_path):
     assert "The package mochi-parrot 1.0 brings the group of tools parrot." in ended.out
     assert "brings the provider ollama, which is not used" in ended.out
     assert PROBLEM in ended.out
+    assert PROBLEM_OF_EXIT in ended.out
 
 
 async def test_doctor_names_a_package_without_metadata_by_its_module(packages, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from mochi_server.sessions.types import ToolSettings
@@ -37,6 +38,29 @@ async def test_the_earlier_source_wins_and_the_other_is_a_problem():
     )
     assert list(found.problems) == [BROKEN, clash]
     assert catalogue.problems == [BROKEN, clash]
+
+
+class WaitingSource(PlainSource):
+    """Has its tools when all sources are asked for theirs."""
+
+    def __init__(self, name: str, asked: set[str], everybody: anyio.Event) -> None:
+        super().__init__(name, [name])
+        self._asked, self._everybody = asked, everybody
+
+    async def tools(self):
+        self._asked.add(self.name)
+        if len(self._asked) == 2:
+            self._everybody.set()
+        await self._everybody.wait()
+        return await super().tools()
+
+
+async def test_all_sources_are_asked_side_by_side():
+    asked, everybody = set(), anyio.Event()
+    names = ("slow", "hangs a while")
+    catalogue = ToolCatalogue([WaitingSource(name, asked, everybody) for name in names])
+    with anyio.fail_after(30):
+        assert list((await catalogue.inventory()).tools) == [*names]
 
 
 async def test_a_name_that_one_source_has_twice_is_a_problem():
