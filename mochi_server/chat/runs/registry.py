@@ -641,7 +641,7 @@ class RunRegistry:
                 raise
         except MochiError as failure:
             log_failure(run.head.session_id, run.run_id, run.head.model, failure)
-            state, error = "failed", failure
+            state, error = await _failed(run, failure)
         except Exception:
             state, error = "failed", InternalError()
             logger.exception("Turn failed: %s code=%s", _labels_of(run.head), error.code)
@@ -717,6 +717,13 @@ class RunRegistry:
     def _tell_end(self, run: Run, state: RunState, error: MochiError | None = None) -> None:
         for observer in self.observers:
             observer.on_ended(run.head, state, error)
+
+
+async def _failed(run: Run, failure: MochiError) -> tuple[RunState, MochiError]:
+    """Return how a run has ended that could not go on, as where another process has taken it."""
+    if await run.is_given_up():  # who has taken it has taken the session, too
+        return "interrupted", RunInterrupted(run_id=run.run_id)
+    return "failed", failure
 
 
 def _labels(session_id: str, run_id: str, model: str) -> str:

@@ -16,7 +16,13 @@ from mochi_server.chat.runs import registry as registries
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
-from mochi_server.errors import InternalError, ShuttingDown, StorageError
+from mochi_server.errors import (
+    InternalError,
+    RunInterrupted,
+    ShuttingDown,
+    StorageError,
+    StorageUnavailable,
+)
 from mochi_server.protocol.events import ContentDelta, Done, Event
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -66,6 +72,21 @@ async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(caplog):
     assert "secret" not in str(events[1].payload())
     assert "secret" in caplog.text
     assert script.released == 1
+
+
+async def test_readers_of_a_run_that_another_process_has_taken_hear_that_it_was_interrupted():
+    """The process stood still for longer than its leases, and cannot store anything."""
+
+    class Taken(Script):
+        async def events(self) -> AsyncGenerator[list[Event], None]:
+            yield [ContentDelta("x")]
+            self.run._writer.lose()
+            raise StorageUnavailable(session_id="scripted", reason="another process has it")
+
+    registry = new_registry()
+    events = await read_all(registry.start(Taken(registry)))
+    assert kinds(events) == ["content_delta", "error", "done"]
+    assert events[1].payload()["code"] == RunInterrupted.code
 
 
 async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end():
