@@ -34,9 +34,18 @@ CACHED_BYTES = 2_000_000
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
-    "img-src 'self' blob: data:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
-    "trusted-types dompurify"
+    "img-src 'self' blob: data:; connect-src 'self'; frame-src 'self'; manifest-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types dompurify"
+)
+
+FRAME = "frame/index.html"
+"""The file of our own page that draws diagrams and charts, in a frame without an origin."""
+
+FRAME_SECURITY_POLICY = (
+    "default-src 'none'; script-src blob: 'sha256-1XlNfGyIRlqiD/+k8TxcctQDiw9uQdaS3wkWCwEDlvQ='; "
+    "style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox allow-scripts"
 )
 
 _COMPRESSED = ("text/", "application/javascript", "application/json", "image/svg+xml")
@@ -153,7 +162,9 @@ async def index(request: HttpRequest) -> HttpResponse:
     # Relative to the address of the page: a proxy may have cut off the path that it is below.
     folder = request.path.rpartition("/")[2]
     prefix = f"{folder}/{PREFIX}" if folder else PREFIX
-    content = template.replace("{{page}}", f"{prefix}{await OWN.version()}/").encode()
+    drawings = "on" if settings.MOCHI.drawings else "off"
+    page = template.replace("{{page}}", f"{prefix}{await OWN.version()}/")
+    content = page.replace("{{drawings}}", drawings).encode()
     file = StaticFile(
         content=content,
         gzipped=gzip.compress(content, mtime=0),
@@ -174,9 +185,12 @@ async def own_file(request: HttpRequest, version: str, name: str) -> HttpRespons
     if file is None:
         return not_found(request)
     is_current = version == await OWN.version()
-    return _answer(
+    response = _answer(
         request, file, "public, max-age=31536000, immutable" if is_current else "no-cache"
     )
+    if name == FRAME:
+        response["Content-Security-Policy"] = FRAME_SECURITY_POLICY
+    return response
 
 
 async def public_file(request: HttpRequest, name: str) -> HttpResponse:

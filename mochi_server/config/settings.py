@@ -231,6 +231,9 @@ class MochiServerSettings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks one.")
     workers: int = Field(default=1, ge=1, le=64, description="Server processes.")
     playground: bool = Field(default=True, description="Whether a page to chat with is at /.")
+    drawings: bool = Field(
+        default=True, description="Whether the page draws diagrams and charts of answers."
+    )
     public_dir: Path | None = Field(
         default=None, description="Folder of files that are served at / instead of the page."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+from base64 import b64encode
+from hashlib import sha256
 
 import pytest
 from django.test import AsyncClient
@@ -30,6 +32,16 @@ async def test_a_browser_gets_the_page_compressed_and_with_a_strict_policy(api):
     assert f'src="page/{version}/app/main.js"' in text
     again = await get("/", **{"If-None-Match": f'W/"other", {response["ETag"]}'})
     assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_the_frame_of_drawings_has_no_origin_and_runs_its_own_script_alone(api):
+    response = await get("/page/x/frame/index.html")
+    script = re.search("<script>(.*?)</script>", response.content.decode(), re.DOTALL)[1]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = response["Content-Security-Policy"]
+    assert f"default-src 'none'; script-src blob: 'sha256-{digest}';" in policy
+    assert policy.endswith("sandbox allow-scripts")
+    assert "connect-src" not in policy
 
 
 async def test_files_are_kept_for_ever_under_their_version_only(api):

@@ -7,6 +7,15 @@ import { patch } from "../markdown/patch.js";
 import { MarkdownText } from "../markdown/render.js";
 import { confirmLink } from "./dialog.js";
 
+const DRAWN = '[data-language="mermaid"], [data-language="vega"], [data-language="vega-lite"]';
+
+/** Draw the diagrams and charts below an element; what draws them is loaded with the first one. */
+async function draw(element) {
+  if (document.documentElement.dataset.drawings !== "on" || !element.querySelector(DRAWN)) return;
+  const { showDrawings } = await import("../markdown/drawings.js");
+  showDrawings(element.querySelectorAll(DRAWN));
+}
+
 const Block = memo(({ content, isComplete }) => {
   const element = useRef(null);
   const source = `${content}`;
@@ -15,7 +24,10 @@ const Block = memo(({ content, isComplete }) => {
     next.innerHTML = content;
     addCodeHeads(next);
     patch(element.current, next);
-    if (isComplete) colourCode(element.current);
+    if (isComplete) {
+      colourCode(element.current);
+      draw(element.current).catch(() => {}); // the source is readable
+    }
     showFormulas(element.current).catch(() => {}); // they are readable as they are written
   }, [source, isComplete]);
   return html`<div class="block" ref=${element}></div>`;
