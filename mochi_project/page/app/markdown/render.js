@@ -160,6 +160,8 @@ class CheckedLexer extends Lexer {
   }
 }
 
+const MOST_TAGS = 12_000; // of a block: what is laid out in one step
+
 /** Return the safe HTML of a block; of one that takes too long, its plain text. */
 function render(raw, links) {
   const markup = withinBudget(() => {
@@ -167,7 +169,8 @@ function render(raw, links) {
     lexer.tokens.links = links;
     return marked.parser(lexer.lex(raw));
   });
-  return sanitize(markup ?? plain(raw));
+  const isTooMuch = markup === null || markup.split("<").length > MOST_TAGS;
+  return sanitize(isTooMuch ? plain(raw) : markup);
 }
 
 /** Return the top-level blocks of a text, as they are written, and the addresses of its links. */
