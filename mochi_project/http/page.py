@@ -29,6 +29,9 @@ PREFIX = "page/"
 RESERVED = frozenset({"api", "v1", "ollama", "mcp", "ws"})
 """First parts of paths that are never files: those of the APIs."""
 
+WORKER = "app/worker.js"
+"""The service worker of the installed app, which is for all below the root."""
+
 CACHED_BYTES = 2_000_000
 """Largest file that stays in memory."""
 
@@ -36,7 +39,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
     "img-src 'self' blob: data:; connect-src 'self'; frame-src 'self'; manifest-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types dompurify"
+    "require-trusted-types-for 'script'; trusted-types dompurify mochi-worker"
 )
 
 FRAME = "frame/index.html"
@@ -190,6 +193,8 @@ async def own_file(request: HttpRequest, version: str, name: str) -> HttpRespons
     )
     if name == FRAME:
         response["Content-Security-Policy"] = FRAME_SECURITY_POLICY
+    if name == WORKER:
+        response["Service-Worker-Allowed"] = "../../../"  # below its own address, behind any path
     return response
 
 

@@ -19,4 +19,7 @@ effect(() => { // at the start, and when a token has been given
   inbox.watch(watching).catch(fail);
   return () => watching.abort();
 });
+if (matchMedia("(display-mode: standalone)").matches && navigator.serviceWorker) {
+  import("./offline.js").then(({ sayWhenOffline }) => sayWhenOffline()).catch(() => {}); // the app works without it
+}
 render(html`<${App} />`, document.getElementById("app"));

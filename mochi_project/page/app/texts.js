@@ -31,6 +31,8 @@ export const t = {
   connectionEnded: "The connection to the server has ended.",
   serverUnreachable: "The server does not answer.",
   unexpectedAnswer: (status) => `The server answered ${status}.`,
+  notConnected: "Not connected",
+  aboutNotConnected: "The server does not answer. This page comes back as soon as it does.",
   token: "Token",
   tokenIsNeeded: "This server asks for a token: one that was made for you (mochi-server token add), or the one that is set as MOCHI_API_TOKEN.",
   tokenIsWrong: "The server refused this token. Enter another one.",
