@@ -8,6 +8,5 @@ const policy = window.trustedTypes?.createPolicy("mochi-worker", {
 /** Let the app say that it is not connected; a browser that cannot do so says it in its own words. */
 export async function sayWhenOffline() {
   const script = policy?.createScriptURL("") ?? new URL("worker.js", import.meta.url);
-  const registration = await navigator.serviceWorker.register(script, { scope: root, type: "module" });
-  await registration.navigationPreload?.enable(); // the page need not wait for the worker
+  await navigator.serviceWorker.register(script, { scope: root, type: "module" });
 }

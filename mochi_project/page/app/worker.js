@@ -44,6 +44,9 @@ async function answer({ request, preloadResponse }) {
 }
 
 self.addEventListener("install", () => self.skipWaiting()); // a new version takes the place of an old one at once
+self.addEventListener("activate", (event) => { // the page need not wait for the start of the worker
+  event.waitUntil(self.registration.navigationPreload?.enable());
+});
 self.addEventListener("fetch", (event) => {
   if (event.request.mode === "navigate") event.respondWith(answer(event));
 });
