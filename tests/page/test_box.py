@@ -146,6 +146,81 @@ async def test_an_answer_is_read_aloud_as_it_is_seen_until_it_is_stopped(shared)
         assert await page.evaluate("window.lines") == []
 
 
+# A browser without a microphone hears nothing: this one is told what it hears.
+EARS = """
+window.SpeechRecognition = class extends EventTarget {
+  start() { window.listener = this; }
+  stop() { this.end(); }
+  abort() { this.end(); }
+  end() {
+    window.listener = null;
+    this.dispatchEvent(new Event("end"));
+  }
+  hear(transcript, isFinal) {
+    const results = [Object.assign([{ transcript }], { isFinal })];
+    this.dispatchEvent(Object.assign(new Event("result"), { resultIndex: 0, results }));
+  }
+};
+"""
+
+
+async def test_a_message_is_dictated_once_it_is_known_where_the_sound_goes(shared):
+    async with shared.context() as context:
+        await context.add_init_script(EARS)
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        box = page.get_by_role("textbox", name="Write a message")
+        await box.fill("Dear")
+        dictate = page.get_by_role("button", name="Dictate", exact=True)
+        dialog = page.get_by_role("dialog", name="Dictate")
+        await dictate.click()
+        await expect(dialog).to_contain_text("may send the sound to its maker")
+        await dialog.get_by_role("button", name="Cancel").click()
+        assert not await page.evaluate("window.listener")
+        await dictate.click()
+        await dialog.get_by_role("button", name="Dictate").click()
+        end = page.get_by_role("button", name="End the dictation")
+        await expect(end).to_have_attribute("aria-pressed", "true")
+        await page.evaluate("window.listener.hear('mo', false)")
+        await page.evaluate("window.listener.hear(' mochi', true)")
+        await expect(box).to_have_value("Dear mochi")
+        await page.evaluate("window.listener.hear('hello', true)")
+        await expect(box).to_have_value("Dear mochi hello")
+        await expect_accessible(page)
+        await end.click()
+        await expect(dictate).to_have_attribute("aria-pressed", "false")
+        await dictate.click()
+        await expect(end).to_be_visible()  # and nothing is asked again
+        await box.press("Enter")
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("Dear mochi hello")
+        assert not await page.evaluate("window.listener")
+
+
+async def test_a_dictation_that_the_browser_refuses_says_so(shared):
+    async with shared.context() as context:
+        await context.add_init_script(EARS)
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await page.evaluate("localStorage.setItem('mochi.dictation', 'on')")
+        await page.get_by_role("button", name="Dictate", exact=True).click()
+        refusal = "Object.assign(new Event('error'), { error: 'not-allowed' })"
+        await page.evaluate(f"window.listener.dispatchEvent({refusal}); window.listener.end()")
+        await expect(page.get_by_text("may have no microphone")).to_be_visible()
+        await expect(page.get_by_role("button", name="Dictate", exact=True)).to_be_visible()
+
+
+async def test_a_browser_that_recognises_no_speech_offers_no_dictation(shared):
+    async with shared.context() as context:
+        await context.add_init_script(
+            "delete window.SpeechRecognition; delete window.webkitSpeechRecognition"
+        )
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await expect(page.get_by_role("button", name="Attach files")).to_be_visible()
+        await expect(page.get_by_role("button", name="Dictate")).to_have_count(0)
+
+
 # What the browser would ask, and show outside of the page.
 SYSTEM = """
 window.told = [];

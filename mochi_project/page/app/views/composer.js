@@ -4,6 +4,7 @@ import { html, useLayoutEffect, useRef, useState } from "../library.js";
 import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
+import { DictateButton } from "./dictation.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./parts.js";
 import { ToolMenu } from "./tool-menu.js";
@@ -151,6 +152,8 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
         onClick=${() => { setThinks(!thinks); preference.write("think", thinks ? null : "on"); }}>
         ${t.think}</button>`}
       <span class="grow"></span>
+      <${DictateButton} key=${session} area=${area}
+        onText=${(said) => write([area.current.value.trimEnd(), said].filter(Boolean).join(" "))} />
       ${onStop
         ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
             <${Icon} name="stop" /></button>`
