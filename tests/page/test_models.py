@@ -109,6 +109,7 @@ async def test_a_question_whose_model_is_not_here_is_answered_with_another_one(s
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("button", name="Answer with …")).to_be_focused()
         await page.keyboard.press("Enter")
+        await expect(dialog.get_by_role("combobox")).to_be_focused()
         await page.keyboard.type("lorem-small")
         await page.keyboard.press("Enter")
         await answered(page)
