@@ -8,6 +8,7 @@ const shown = signal(null);
 /** Show a dialog; `view` gets `close`. Resolves with what `close` is called with, else null. */
 export function openDialog(title, view) {
   return new Promise((resolve) => {
+    shown.peek()?.resolve(null);
     shown.value = { title, view, resolve };
   });
 }
@@ -25,7 +26,7 @@ export function DialogHost() {
     shown.value = null;
     dialog.resolve(value);
   };
-  return html`<dialog ref=${element} aria-labelledby="dialog-title" onClose=${() => close()}>
+  return html`<dialog ref=${element} aria-labelledby="dialog-title" onClose=${({ target }) => target.open || close()}>
     <h2 id="dialog-title">${dialog.title}</h2>
     <${dialog.view} close=${close} />
   </dialog>`;
