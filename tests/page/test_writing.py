@@ -76,7 +76,7 @@ async def asked(shared, session_id, calls):
 
 async def test_a_title(shared):
     mine = await shared.server.new_session(title="Mine")
-    other = await shared.server.new_session(tool_settings=SETTINGS)
+    other = await shared.server.new_session("lorem", tool_settings=SETTINGS)
     async with shared.page(f"/#/chat/{mine}") as page:
         row = page.locator(".session").filter(has_text="Mine")
         await row.hover()
@@ -92,7 +92,7 @@ async def test_a_title(shared):
 
 
 async def test_an_answer_to_a_tool(shared):
-    session_id = await shared.server.new_session(tool_settings=SETTINGS)
+    session_id = await shared.server.new_session("lorem", tool_settings=SETTINGS)
     async with shared.page(f"/#/chat/{session_id}") as page:
         await send(page, scripted([{"tool_call": [BOOK]}], "Done."))
         form = page.locator("form.elicitation")
