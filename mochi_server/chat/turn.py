@@ -87,7 +87,7 @@ class Turn:
             async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
-            if extras is not offered and (answer := self._withhold_calls(reply)):
+            if extras is not offered and (answer := self._withhold_calls(reply, repair)):
                 yield answer
             offered = replace(offered, must_call=False)
             if reply.calls and not self._of_client(reply.calls):
@@ -126,16 +126,14 @@ class Turn:
         of_clients = [tool for tool in tools if tool in self.client_tools.values()]
         return replace(offered, tools=tools), replace(clients, tools=of_clients)
 
-    def _withhold_calls(self, reply: Reply) -> list[Event]:
+    def _withhold_calls(self, reply: Reply, repair: RequestExtras | None) -> list[Event]:
         """Take calls of tools that are not offered any more out of a reply.
 
-        If that leaves nothing, the last result is the answer: the model would only repeat itself.
+        If that leaves nothing, the last results are the answer, but not in place of a repaired one.
         """
-        said_calls = any(call.recovered for call in reply.calls)
         reply.calls = self._of_client(reply.calls)
-        if not said_calls or reply.has_answer:
-            return []
-        return reply.add([ContentDelta(self.calls.last_result)])
+        answer = "" if reply.has_answer or repair else self.calls.answer()
+        return reply.add([ContentDelta(answer)]) if answer else []
 
     async def _problem_in(self, reply: Reply, response_format: ResponseFormat | None) -> str | None:
         """Return why an answer does not have the response format, if there is one."""

@@ -384,6 +384,24 @@ async def test_a_call_that_the_model_writes_as_text_runs(talk: Talk, written: st
 
 
 @each_service(local=NOT_TOLD)
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_model_that_repeats_a_call_and_then_says_nothing_is_answered_by_the_result(
+    talk: Talk, *, written: bool
+) -> None:
+    for _ in range(3):
+        talk.service.says(
+            [],
+            ["I add.\n", *WRITTEN["fenced"]] if written else [],
+            [] if written else [("add", {"x": 2, "y": 3})],
+        )
+    talk.service.says([], [])
+    events = await talk.turn("2 and 3?")
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert text_of(events) == "I add.\n" * 3 * written + "5"
+    assert talk.stored()[-1]["content"] == "5"
+
+
+@each_service(local=NOT_TOLD)
 async def test_thinking_that_is_left_in_the_text_is_thinking(talk: Talk) -> None:
     talk.service.says([], ["<th", "ink>\nI pon", "der\n</thi", "nk>\n\nThe", " answer"])
     events = await talk.turn(QUESTION)

@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.response_format import JsonObjectFormat
+from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
@@ -212,3 +213,87 @@ async def test_a_model_that_can_only_repeat_itself_is_answered_by_the_result(
     events = await engine.turn(session)
     assert text_of(events) == "saw here"
     assert engine.stored(session)[-1]["content"] == "saw here"
+
+
+SILENT: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "white space": {"tokens": [" ", "\n\n"]},
+    "thinking": {"thinking": ["I have", " done it."]},
+    "thinking in the text": {"tokens": ["<think>", "I have done it.", "</think>"]},
+    "thinking whose begin is lost": {"tokens": ["I have done it.\n", "</think>\n"]},
+    "the call": {"tool_calls": [{"name": "look", "arguments": {"place": "here"}}]},
+}
+
+
+@pytest.mark.parametrize("silence", SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_model_that_repeats_itself_and_then_says_nothing_is_answered_by_the_result(
+    engine: Bench, ollama: FakeOllama, silence: dict[str, Any], *, written: bool
+) -> None:
+    session = await session_of(engine)
+    repeated = {"name": "look", "arguments": {"place": "here"}}
+    for _ in range(3):
+        ollama.reply([*call("look")] if written else [], tool_calls=[] if written else [repeated])
+    ollama.reply(**silence)
+    events = await engine.turn(session)
+    assert text_of(events).endswith("saw here")
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert engine.stored(session)[-1]["content"].strip() == "saw here"
+    assert "tool_calls" not in engine.stored(session)[-1]
+
+
+async def test_all_calls_that_a_silent_model_repeats_are_answered_in_their_order(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    for _ in range(3):
+        ollama.reply([*call("look", "left"), "\n", *call("look", "right")])
+    ollama.reply()
+    assert text_of(await engine.turn(session)) == "saw left\n\nsaw right"
+
+
+async def test_a_silent_model_after_the_last_round_is_answered_by_the_last_result(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    write_tools(tmp_path / "tools", init=TOOLS)
+    async with bench(tmp_path, ollama, max_tool_rounds=2) as engine:
+        for place in ("left", "right"):
+            ollama.reply([*call("look", place)])
+        ollama.reply()
+        events = await engine.turn(await session_of(engine))
+        assert text_of(events) == "saw right"
+        assert of_type(events, "message_complete")[0]["tool_rounds_exhausted"] is True
+
+
+async def test_a_silent_model_whose_calls_were_denied_is_answered_by_the_denial(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    engine.settings.policies_path.write_text(json.dumps([{"tool": "look", "action": "deny"}]))
+    for _ in range(3):
+        ollama.reply([*call("look")])
+    ollama.reply()
+    events = await engine.turn(session)
+    denied = of_type(events, "tool_result")[0]["error_message"]
+    assert text_of(events) == f"Error: {denied}"
+    assert kinds(events)[-1] == "done"
+
+
+async def test_a_model_that_has_no_result_to_be_answered_by_fails(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    ollama.reply()
+    (error,) = of_type(await engine.turn(session), "error")
+    assert error["code"] == "PROVIDER_ERROR"
+
+
+async def test_the_answer_of_a_silent_model_is_the_same_in_one_piece(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    for _ in range(3):
+        ollama.reply([*call("look")])
+    ollama.reply()
+    answer: Any = await engine.chat.complete(session, TurnRequest(message="Look."))
+    assert answer["message"]["content"] == "saw here"

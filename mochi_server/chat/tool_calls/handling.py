@@ -28,7 +28,7 @@ from ...protocol.events import AgentStart, Event, ToolCallStarted, ToolResultRea
 from ...protocol.messages import ToolCall
 from ...sessions.types import TextCallMode, ToolSettings
 from ...tools.base import Tool
-from ...tools.execution import ToolExecutionResult, ToolExecutionService
+from ...tools.execution import ToolExecutionResult, ToolExecutionService, cut
 from ..confirmations.asking import Confirmations
 from ..runs.progress import Unstored
 from ..runs.run import Run
@@ -66,8 +66,8 @@ class ToolCalls:
     """What an earlier process has done with the first calls that are handled."""
     repeats: bool = field(default=False, init=False)
     """Whether the model goes on to repeat a call: it is to answer with what it has."""
-    last_result: str = field(default="", init=False)
-    """What the call that ran last returned, as the model reads it."""
+    _last_results: dict[int, str] = field(default_factory=dict, init=False)
+    """What the calls of the last reply had as results when they were made first, by their index."""
     _outcomes: dict[tuple[str, str], _Outcome] = field(default_factory=dict, init=False)
     """The last result of each call in this turn, and how many times in a row it was that."""
 
@@ -77,11 +77,17 @@ class ToolCalls:
             tool.prepare()
         return [tool.schema() for tool in self.tools.values()]
 
+    def answer(self) -> str:
+        """Return the results of the last reply's calls, for a model that says nothing of them."""
+        texts = dict.fromkeys(text for _, text in sorted(self._last_results.items()))
+        return cut("\n\n".join(texts), self.execution.result_characters)
+
     async def run(
         self, calls: Sequence[ToolCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
         """Handle the calls; yield events, after their messages for the model are in ``results``."""
         most = self.execution.max_calls_per_reply
+        self._last_results = {}
         before, self.before = self.before, None
         if before is not None and (events := await self._take_up(before, calls, results)):
             yield events
@@ -162,6 +168,7 @@ class ToolCalls:
             plan.refuse(reason, InvalidRequest.code)
         elif (outcome := self._outcomes.get(_key(call))) and outcome.times >= MOST_REPEATS:
             self.repeats = True
+            self._last_results[index] = outcome.result.for_model()
             plan.refusal = outcome.again()
         else:
             await plan.validate(tool, call.arguments)
@@ -239,8 +246,7 @@ class ToolCalls:
 
     def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
         text = result.for_model()
-        if plan.refusal is None:
-            self.last_result = text
+        self._last_results.setdefault(plan.index, text)
         key, repeated = _key(plan.call), self._outcomes.get(_key(plan.call))
         times = repeated.times if repeated and repeated.result.for_model() == text else 0
         self._outcomes[key] = _Outcome(result, times + 1)

@@ -180,6 +180,26 @@ async def test_the_window_of_a_model_grows_for_the_chat_and_for_agents(engine, o
     assert ollama.reloads == len(set(sizes)) - 1
 
 
+# Its answer
+
+
+@pytest.mark.parametrize("silence", [{}, {"tokens": ["\n"]}, {"thinking": ["Done."]}])
+async def test_an_agent_that_repeats_a_call_and_then_says_nothing_returns_the_result(
+    engine: Bench, ollama: FakeOllama, silence: dict[str, Any]
+) -> None:
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.")
+    for _ in range(3):
+        ollama.reply([json.dumps(call("look", path="a.txt"))])
+    ollama.reply(**silence)
+    says(ollama, "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    complete = only(events, "agent_complete")
+    assert complete["success"] is True
+    assert "Result of look: notes of a.txt" in complete["output"]
+    assert kinds(events)[-1] == "done"
+
+
 # Its session
 
 
