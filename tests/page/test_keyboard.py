@@ -136,6 +136,94 @@ async def test_a_chat_that_comes_into_another_group_keeps_the_focus(shared, page
     await shared.server.request("DELETE", f"/sessions/{session_id}")
 
 
+async def choose_in_menu(page, title, action):
+    """Open the menu of a chat from its row, and choose an action, by the keyboard."""
+    await page.get_by_role("button", name=f"Actions: {title}").focus()
+    await page.keyboard.press("Enter")
+    await go_to(page, f"^{action}$", "ArrowDown")
+    await page.keyboard.press("Enter")
+
+
+async def test_a_chat_that_leaves_the_list_gives_the_focus_to_its_neighbour(shared, page):
+    ids = [await shared.server.new_session("lorem", title=f"Row {each}") for each in "cba"]
+    a, b, c = (page.locator(f"a[href$='{each}']") for each in reversed(ids))
+    await expect(a).to_be_visible()
+    await choose_in_menu(page, "Row b", "Archive")
+    await expect(b).to_have_count(0)
+    await expect(c).to_be_focused()
+    await choose_in_menu(page, "Row c", "Delete")
+    await expect(c).to_have_count(0)
+    await expect(a).to_be_focused()
+    await a.click()
+    await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+    await shared.server.request("PATCH", f"/sessions/{ids[2]}", {"archived": True})
+    await expect(a).to_have_count(0)
+    await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+    for each in ids:
+        await shared.server.request("DELETE", f"/sessions/{each}")
+
+
+async def remove_row(page, name):
+    await page.get_by_role("button", name=name).press("Enter")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await go_to(page, "^(Delete|Remove)$")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name=name)).to_have_count(0)
+
+
+@pytest.mark.parametrize("kind", ["prompts", "presets"])
+async def test_an_entry_that_is_deleted_gives_the_focus_to_its_neighbour(shared, page, kind):
+    for name in ("a", "b", "c"):
+        if kind == "presets":
+            await shared.server.request("PUT", f"/presets/{name}", {"model": "lorem"})
+        else:
+            body = {"filename": f"{name}.md", "content": "Be brief."}
+            await shared.server.post("/system-prompts", body)
+    await page.goto(f"{shared.server.url}/#/{kind}")
+    await remove_row(page, "Delete b")
+    await expect(page.locator("a.card-head").last).to_be_focused()
+    await remove_row(page, "Delete c")
+    await expect(page.locator("a.card-head")).to_be_focused()
+    await remove_row(page, "Delete a")
+    title = {"prompts": "Prompts", "presets": "Presets"}[kind]
+    await expect(page.get_by_role("region", name=title)).to_be_focused()
+
+
+async def test_a_card_that_is_decided_gives_the_focus_to_its_neighbour(shared):
+    asking = {"tools": ["add"], "execution_policy": "always_confirm"}
+    ids = [
+        await shared.server.new_session("lorem", title=title, tool_settings=asking)
+        for title in ("Card one", "Card two")
+    ]
+    call = [{"tool_call": [{"name": "add", "args": {}}]}]
+    async with shared.page("/#/inbox") as page:
+        for session_id in ids:
+            message = {"message": scripted(call, "Done.")}
+            await shared.server.post(f"/chat/{session_id}/runs", message)
+        cards = page.locator("li.card")
+        await expect(cards).to_have_count(2)
+        for left in (1, 0):
+            approve = cards.first.get_by_role("button", name="Approve")
+            await expect(approve).to_be_enabled()
+            await approve.focus()
+            await page.keyboard.press("Enter")
+            await expect(cards).to_have_count(left)
+            if left:
+                await expect(cards.get_by_role("link")).to_be_focused()
+        await expect(page.get_by_role("region", name="Inbox")).to_be_focused()
+    for session_id in ids:
+        await shared.server.request("DELETE", f"/sessions/{session_id}")
+
+
+async def test_a_file_that_is_removed_gives_the_focus_to_its_neighbour(page):
+    files = [{"name": f"{name}.txt", "mimeType": "text/plain", "buffer": b"."} for name in "ab"]
+    await page.locator("input[type=file]").set_input_files(files)
+    await page.get_by_role("button", name="Remove a.txt").press("Enter")
+    await expect(page.get_by_role("button", name="Remove b.txt")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+
+
 async def test_the_list_of_a_narrow_page_closes_and_gives_the_focus_back(page):
     await page.set_viewport_size({"width": 390, "height": 800})
     await go_to(page, "^Show conversations$", "Shift+Tab")

@@ -6,6 +6,7 @@ import { shownArguments, visible } from "../visible.js";
 import { Attachments } from "./attachments.js";
 import { Decision } from "./decision.js";
 import { Elicitation } from "./elicitation.js";
+import { focusMain } from "./focus.js";
 import { Icon } from "./icons.js";
 
 const REASON = /^the user denied this call\. Reason: ([^]*)/;
@@ -65,10 +66,11 @@ export const CallCard = memo(({ node, sessionId }) => {
     ${node.progress && state === "running" && html`<${Progress} progress=${node.progress} />`}
     ${isOpen && html`<div class="card-body">
       ${state === "asking"
-        ? html`<p>${t.mayItRun}</p><${Decision} key=${node.confirmation.confirmation_id} confirmation=${node.confirmation} />`
+        ? html`<p>${t.mayItRun}</p><${Decision} key=${node.confirmation.confirmation_id} confirmation=${node.confirmation}
+            onDecided=${focusMain} />`
         : html`<p class="label">${t.arguments}</p>
             <pre class="code" tabindex="0" dir="ltr">${shownArguments(node.arguments)}</pre>`}
-      ${node.elicitation && html`<${Elicitation} request=${node.elicitation} />`}
+      ${node.elicitation && html`<${Elicitation} request=${node.elicitation} onDecided=${focusMain} />`}
       ${state === "denied" && html`<p class="hint" dir="auto">${whyDenied(node)}</p>`}
       ${(state === "done" || state === "failed") && html`<p class="label">${t.result}</p>
         <${Result} node=${node} sessionId=${sessionId} />`}

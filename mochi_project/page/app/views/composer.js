@@ -28,10 +28,11 @@ function readAsDataUrl(file) {
 /** Return `{key, name, isImage, sent}`: what is shown, and what is sent with the message. */
 async function attachmentOf(file) {
   count += 1;
+  const key = count;
   const data = await readAsDataUrl(file);
   const isImage = isPicture(file);
   const media = file.type.startsWith("text/") ? { media_type: file.type } : {};
-  return { key: count, name: file.name, isImage, sent: { data, name: file.name, ...media } };
+  return { key, name: file.name, isImage, sent: { data, name: file.name, ...media } };
 }
 
 function Files({ files, remove }) {

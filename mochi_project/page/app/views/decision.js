@@ -8,12 +8,6 @@ import { shownArguments, visible } from "../visible.js";
 import { settle } from "./end.js";
 import { useStillness } from "./stillness.js";
 
-/** Leave the buttons, which go away, for the message or what else the page is for. */
-function moveFocus() {
-  const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
-  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
-}
-
 /** Which calls an approval allows from now on; `name` is that of no other choice on the page. */
 function Suggestions({ name, suggestions, chosen, onChoose }) {
   return html`<fieldset>
@@ -67,8 +61,8 @@ function ReasonForm({ value, onInput, deny, isOff, close }) {
   </form>`;
 }
 
-/** Buttons take nothing before a person can have seen what they are for. */
-export function Decision({ confirmation }) {
+/** Buttons take nothing before a person can have seen what they are for; `onDecided()` is called when they go away. */
+export function Decision({ confirmation, onDecided = () => {} }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState(null);
   const [reason, setReason] = useState(null);
@@ -87,7 +81,7 @@ export function Decision({ confirmation }) {
 
   const send = async (decision) => {
     setSent(true);
-    if (await attempt(() => decide(confirmation.confirmation_id, decision))) moveFocus();
+    if (await attempt(() => decide(confirmation.confirmation_id, decision))) onDecided();
     else setSent(false);
   };
   const approve = () => {

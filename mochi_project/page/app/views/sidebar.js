@@ -1,6 +1,6 @@
 // The list of sessions, and the way to the other pages.
 
-import { html, memo, useEffect, useLayoutEffect, useRef, useValue } from "../library.js";
+import { html, memo, useEffect, useRef, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
@@ -67,7 +67,7 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}`;
   const several = { label: t.selectSeveral, icon: "check", run: () => { selection.value = [id]; } };
-  return html`<li class="session ${isOpen ? "open" : ""}">
+  return html`<li class="session ${isOpen ? "open" : ""}" data-row=${id}>
     ${isSelected === null
       ? html`<a href=${address("chat", id)} aria-current=${isOpen ? "page" : null}
           title=${date && t.wholeDate(date)} onClick=${() => remember(session)}>${content}</a>
@@ -138,19 +138,7 @@ function walk(event) {
   next.focus();
 }
 
-/** Give the focus back to a row that has lost it, as one that is drawn in another group does. */
-function useFocusOfRows() {
-  const had = document.activeElement;
-  const link = had.closest(".session")?.querySelector("a");
-  useLayoutEffect(() => {
-    if (!link || had.isConnected) return;
-    const row = document.querySelector(`.session > a[href="${link.getAttribute("href")}"]`)?.parentElement;
-    row?.querySelector(had === link ? "a" : "button").focus();
-  });
-}
-
 function List() {
-  useFocusOfRows();
   const all = useValue(sessions);
   const { name, page } = useValue(route);
   const active = useValue(activeRuns);

@@ -1,0 +1,53 @@
+// Where the focus goes when what has it is taken from the page.
+
+const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
+
+/** What had the focus last, `{element, row, place, rows, area}`, when it is in a row of a list; else null. */
+let last = null;
+
+const rowsIn = (area) => [...area.querySelectorAll("li")];
+
+function remember() {
+  const element = document.activeElement;
+  const row = element.closest("li");
+  const area = row?.closest("form, main, aside");
+  if (!area || row.closest(".markdown")) {
+    last = null;
+    return;
+  }
+  const place = [...row.querySelectorAll(FOCUSABLE)].indexOf(element);
+  last = { element, row, place, rows: rowsIn(area), area };
+}
+
+/** Give the focus to the message box, or what else the page is for. */
+export function focusMain() {
+  const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
+  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
+}
+
+/** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list. */
+function focusNeighbour({ row, place, rows, area }) {
+  const moved = row.dataset.row && rowsIn(area).find(({ dataset }) => dataset.row === row.dataset.row);
+  if (moved) {
+    [...moved.querySelectorAll(FOCUSABLE)][place]?.focus();
+    return;
+  }
+  const index = rows.indexOf(row);
+  const isLeft = (each) => each.isConnected && each.querySelector(FOCUSABLE);
+  const next = rows.slice(index).find(isLeft) ?? rows.slice(0, index).findLast(isLeft);
+  if (next) next.querySelector(FOCUSABLE).focus();
+  else if (area.querySelector("#search")) area.querySelector("#search").focus();
+  else focusMain();
+}
+
+/** Keep the focus of rows that leave a list, or come to another place in it, below this element. */
+export function keepFocusOfRows(root) {
+  // A click on what has the focus already is no other focus; one beside everything takes it away.
+  for (const type of ["focusin", "click"]) document.addEventListener(type, remember, true);
+  new MutationObserver(() => {
+    if (!last || last.element.isConnected || document.activeElement !== document.body) return;
+    const lost = last;
+    last = null;
+    focusNeighbour(lost);
+  }).observe(root, { childList: true, subtree: true });
+}
