@@ -112,6 +112,33 @@ async def test_the_token_is_kept_on_the_device_where_a_person_wants_that(shared)
         await expect(other.get_by_role("textbox", name="Write a message")).to_be_visible()
 
 
+FORBID = """for (const name of ["sessionStorage", "localStorage"]) {
+  Object.defineProperty(window, name, {
+    get() { throw new DOMException("Access is denied for this document.", "SecurityError"); },
+  });
+}"""
+
+
+async def test_the_page_works_where_the_browser_keeps_nothing(shared):
+    async with shared.context() as context:
+        await context.add_init_script(FORBID)
+        page = await context.new_page()
+        await page.route("**/texts.js", lambda route: route.abort("failed"), times=1)
+        await page.goto(shared.server.url, wait_until="commit")
+        await enter_token(page)
+        await page.get_by_role("button", name="Think").click()
+        async with page.expect_request("**/runs") as sent:
+            await send(page, scripted("Welcome."))
+        assert (await sent.value).post_data_json["think"] is True
+        await answered(page)
+        box = page.get_by_role("textbox", name="Write a message")
+        await box.fill("Not yet sent")
+        await page.get_by_role("link", name="Settings").click()
+        await page.go_back()
+        await expect(page.locator(".answer")).to_contain_text("Welcome.")
+        await expect(box).to_have_value("Not yet sent")
+
+
 async def test_nothing_of_a_hostile_text_runs_or_breaks_the_layout(shared):
     status, session = await shared.server.post(
         "/sessions", {"model": "lorem", "title": "\u202e<b>evil</b>" + "w" * 150, "tags": ["<i>"]}

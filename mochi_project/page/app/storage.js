@@ -1,6 +1,10 @@
-// What the browser keeps. A browser may forbid it; then nothing is kept.
+// What the browser keeps. A browser may forbid it; then it is kept until the page is left.
+
+const kept = new Map();
 
 function read(storage, name) {
+  const key = `${storage} ${name}`;
+  if (kept.has(key)) return kept.get(key);
   try {
     return window[storage].getItem(`mochi.${name}`);
   } catch {
@@ -13,7 +17,7 @@ function write(storage, name, value) {
     if (value === null || value === "") window[storage].removeItem(`mochi.${name}`);
     else window[storage].setItem(`mochi.${name}`, value);
   } catch {
-    // The page works without it.
+    kept.set(`${storage} ${name}`, value || null);
   }
 }
 
