@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, scripted, send
+from tests.support.page import LIMIT, answered, choose_model, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -165,3 +165,30 @@ async def test_a_run_is_shown_in_its_own_chat_alone(shared):
         await page.goto(f"{shared.server.url}/#/chat/{first}")
         await expect(page.locator(".answer")).to_contain_text("one two three")
     await shared.server.post(f"/chat/{first}/stop")
+
+
+async def test_a_message_is_sent_with_the_settings_that_were_chosen_before(shared):
+    session_id = await shared.server.new_session("lorem")
+    is_asked, is_due = asyncio.Event(), asyncio.Event()
+    sent = []
+
+    async def hold(route):
+        if route.request.method == "PATCH":
+            is_asked.set()
+            await is_due.wait()
+        await route.continue_()
+
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.route(f"**/sessions/{session_id}", hold)
+        page.on("request", lambda each: sent.append(each.url) if each.url.endswith("/runs") else 0)
+        await choose_model(page, "lorem-small")
+        await until(is_asked.is_set)
+        await send(page, scripted("Answered."))
+        await expect(page.locator(".question")).to_have_count(1)
+        # What the page has sent before this is on its way.
+        assert await page.evaluate("fetch('/api/v1/health').then(({ ok }) => ok)")
+        assert sent == []
+        is_due.set()
+        await answered(page)
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    assert session["messages"][-1]["model"] == "lorem-small"

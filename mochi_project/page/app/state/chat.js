@@ -1,297 +1,274 @@
-// The session that is open: its messages, its settings, and the run that goes on.
+// A session as the page shows it: its messages, its settings, and the run that goes on.
+//
+// What is begun in a chat changes that chat, whichever is open when it ends.
 
-import { follow, get, part, post, put, remove, tokenIsMissing } from "../api.js";
-import { apply, newRun, speedOf } from "../conversation/events.js";
+import { get, part, post, put, remove } from "../api.js";
+import { newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
-import { batch, effect, signal } from "../library.js";
+import { batch, signal } from "../library.js";
 import { go } from "../router.js";
-import { drafts, preference } from "../storage.js";
+import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { fail } from "./notices.js";
 import { modelNamed } from "./catalogue.js";
 import { tell } from "./notifications.js";
-import { activeRuns, refresh as refreshSessions, sessions } from "./sessions.js";
-
-const DRAW_MILLISECONDS = 40;
-
-/** Pause between two drawings of an answer, as a multiple of what the last one took. */
-const PAUSE = 2;
-
-/** Longest pause: a tab that nobody sees draws no frames, and would count as slow. */
-const LONGEST_PAUSE = 500;
-
-/** The open session, or null: `{id, number, session, items, variants, status}`; a later load has a higher number. */
-export const chat = signal(null);
-
-/** The run that is shown below the items, or null; `live.version` grows with each change. */
-export const live = signal(null);
-
-/** What a message that is being sent says, until the session has it. */
-export const sending = signal(null);
-
-/** Why the last turn failed or did not begin, `{error, again}`, or null; `again` is "send" or "answer". */
-export const failure = signal(null);
-
-/** Do what begins a turn; what goes wrong is shown in the conversation. Resolves to whether it went well. */
-export async function attemptTurn(action, again) {
-  failure.value = null;
-  try {
-    await action();
-    return true;
-  } catch (error) {
-    failure.value = { error, again };
-    return false;
-  }
-}
-
-/** What the last turn of this session said of its context window. */
-export const turnWindow = signal(null);
+import { makeOrder } from "./order.js";
+import { readRun } from "./reading.js";
+import { refresh as refreshSessions } from "./sessions.js";
 
 /** Speeds of answers that were seen from their start, by the id of their message. */
 export const speeds = new Map();
 
-let opened = null;
-let reading = null;
-const ended = new Set();
-let loads = 0;
+class Chat {
+  /** What the session has, or null: `{session, items, variants, status}`. */
+  loaded = signal(null);
 
-function draw(run, isNow = false) {
-  const publish = () => {
-    run.timer = null;
-    if (reading !== run) return;
-    const began = performance.now();
-    live.value = { run, version: run.answer.version };
-    // What follows the next frame comes after its layout and painting.
-    requestAnimationFrame(() => setTimeout(() => {
-      run.pause = Math.min(PAUSE * (performance.now() - began), LONGEST_PAUSE);
-    }));
-  };
-  if (isNow) {
-    clearTimeout(run.timer);
-    publish();
-  } else run.timer ??= setTimeout(publish, Math.max(DRAW_MILLISECONDS, run.pause ?? 0));
-}
+  /** The run that is shown below the items, or null; `live.version` grows with each change. */
+  live = signal(null);
 
-async function load(id) {
-  loads += 1;
-  const number = loads;
-  const [session, variants, status] = await Promise.all([
-    get(`sessions/${part(id)}`),
-    get(`sessions/${part(id)}/variants`),
-    get(`sessions/${part(id)}/status`),
-  ]);
-  return { id, number, session, items: itemsOf(session.messages), variants: variants.messages, status };
-}
+  /** What a message that is being sent says, until the session has it. */
+  sending = signal(null);
 
-/** Show what was loaded, unless another session is open, or what is shown was asked for later. */
-function replaceBy(loaded) {
-  if (opened === loaded.id && loaded.number > (chat.peek()?.number ?? 0)) chat.value = loaded;
-}
+  /** Why the last turn failed or did not begin, `{error, again}`, or null; `again` is "send" or "answer". */
+  failure = signal(null);
 
-const show = async (id) => replaceBy(await load(id));
+  /** What the last turn said of its context window. */
+  turnWindow = signal(null);
 
-export const reload = () => (opened ? show(opened) : Promise.resolve());
+  /** True while the model writes a summary of what is before the last question. */
+  isCompacting = signal(false);
 
-/** Open a session; null closes the one that is open. */
-export async function open(id) {
-  if (id === opened) return;
-  stopReading();
-  opened = id;
-  batch(() => {
-    chat.value = null;
-    sending.value = null;
-    failure.value = null;
-    turnWindow.value = null;
-  });
-  if (!id) return;
-  try {
-    await show(id);
-    const run = await presentRun(id);
-    if (run && opened === id && !reading) read(run.run_id);
-  } catch (error) {
-    if (opened !== id) return;
-    if (error.status === 404) go("");
-    fail(error);
+  isOpen = false;
+
+  /** Changes of the settings, and what depends on them, go one after another. */
+  inOrder = makeOrder();
+
+  #reading = null;
+  #ended = new Set();
+  #loads = 0;
+  #shown = 0;
+
+  /** `id` is that of a session; null: of a new one. */
+  constructor(id) {
+    this.id = id;
+    this.path = `sessions/${part(id)}`;
   }
-}
 
-async function presentRun(id) {
-  const { runs } = await get(`runs?session_id=${part(id)}`);
-  return runs.find(({ state }) => state === "running" || state === "waiting") ?? null;
-}
+  /** Load what the session has, unless what is shown was asked for later. */
+  async show() {
+    this.#loads += 1;
+    const number = this.#loads;
+    const [session, variants, status] = await Promise.all([
+      get(this.path), get(`${this.path}/variants`), get(`${this.path}/status`),
+    ]);
+    if (number < this.#shown) return;
+    this.#shown = number;
+    this.loaded.value = { session, items: itemsOf(session.messages), variants: variants.messages, status };
+  }
 
-function stopReading() {
-  reading?.abort.abort();
-  reading = null;
-  live.value = null;
-}
-
-/** Show what a run says, from its first event, until its end. */
-async function read(runId, { isOwn = false } = {}) {
-  stopReading();
-  const id = opened;
-  const run = Object.assign(newRun(runId), { abort: new AbortController(), isReplay: !isOwn });
-  reading = run;
-  draw(run, true);
-  if (isOwn) showQuestion(id);
-  try {
-    for await (const { event, data } of follow(`runs/${part(runId)}/events`, {
-      signal: run.abort.signal,
-    })) {
-      apply(run, event, data);
-      draw(run, event !== "content_delta" && event !== "thinking_delta");
+  /** Show it, and the run that goes on. */
+  async open() {
+    this.isOpen = true;
+    if (!this.id) return;
+    try {
+      await this.show();
+      const { runs } = await get(`runs?session_id=${part(this.id)}`);
+      const run = runs.find(({ state }) => state === "running" || state === "waiting");
+      if (run && this.isOpen && !this.#reading) this.#read(run.run_id);
+    } catch (error) {
+      if (!this.isOpen) return;
+      if (error.status === 404) go("");
+      fail(error);
     }
-  } catch (error) {
-    fail(error);
   }
-  if (reading !== run) return;
-  ended.add(runId);
-  if (run.error && run.error.code !== "RUN_STOPPED") {
-    failure.value = { error: run.error, again: "answer" };
-  }
-  if (run.complete) {
-    turnWindow.value = run.complete.context_window;
-    speeds.set(run.complete.message_id, speedOf(run));
-  }
-  const loaded = await load(id).catch(fail);
-  if (reading !== run) return;
-  batch(() => {
-    if (loaded) replaceBy(loaded);
-    sending.value = null;
-    stopReading();
-  });
-  refreshSessions();
-  if (run.complete) tell(t.answerIsDone, loaded?.session.title ?? "", () => go("chat", id));
-}
 
-/** Show the question that a run answers, which the session has as soon as there is a run. */
-async function showQuestion(id) {
-  await show(id).catch(fail);
-  if (opened === id) sending.value = null;
-}
-
-async function startRun(id, body) {
-  const { run_id: runId } = await post(`chat/${part(id)}/runs`, body);
-  if (opened === id) read(runId, { isOwn: true });
-}
-
-/** Return whether the model shall think, as the person has chosen it, where the model can. */
-function thinking() {
-  const model = modelNamed(chat.peek()?.session.model);
-  const isOn = preference.read("think") === "on" && model?.capabilities.includes("thinking");
-  return isOn ? { think: true } : {};
-}
-
-/** Send a message; resolves when its run has begun. */
-export async function send(id, message, attachments = []) {
-  sending.value = { message, attachments };
-  try {
-    await startRun(id, {
-      message,
-      ...thinking(),
-      ...(attachments.length > 0 && { attachments: attachments.map(({ sent }) => sent) }),
+  leave() {
+    this.isOpen = false;
+    batch(() => {
+      this.#stopReading();
+      this.loaded.value = null;
+      this.failure.value = null;
+      this.turnWindow.value = null;
     });
-  } catch (error) {
-    sending.value = null;
-    throw error;
+  }
+
+  /** Show what others have done: `run` is theirs, or undefined; the session has changed at `changedAt`. */
+  async update(run, changedAt) {
+    const { session } = this.loaded.peek() ?? {};
+    if (!session || this.#reading || this.sending.peek()) return;
+    const isNew = run && !this.#ended.has(run.run_id);
+    if (!isNew && !(changedAt > session.updated_at)) return;
+    await this.show();
+    if (isNew && this.isOpen && !this.#reading) this.#read(run.run_id);
+  }
+
+  /** Do what changes the settings, and show them. */
+  change(action) {
+    return this.inOrder(async () => {
+      await action();
+      await this.show();
+    });
+  }
+
+  #stopReading() {
+    this.#reading?.abort.abort();
+    this.#reading = null;
+    this.live.value = null;
+  }
+
+  /** Show what a run says, from its first event, until its end. */
+  async #read(runId, { isOwn = false } = {}) {
+    this.#stopReading();
+    const run = Object.assign(newRun(runId), { abort: new AbortController(), isReplay: !isOwn });
+    this.#reading = run;
+    if (isOwn) this.#showQuestion();
+    await readRun(run, () => {
+      if (this.#reading === run) this.live.value = { run, version: run.answer.version };
+    }).catch(fail);
+    if (this.#reading === run) await this.#end(run);
+  }
+
+  async #end(run) {
+    this.#ended.add(run.id);
+    if (run.error && run.error.code !== "RUN_STOPPED") this.failure.value = { error: run.error, again: "answer" };
+    if (run.complete) {
+      this.turnWindow.value = run.complete.context_window;
+      speeds.set(run.complete.message_id, speedOf(run));
+    }
+    await this.show().catch(fail);
+    if (this.#reading !== run) return;
+    batch(() => {
+      this.sending.value = null;
+      this.#stopReading();
+    });
+    refreshSessions();
+    const title = this.loaded.peek()?.session.title ?? "";
+    if (run.complete) tell(t.answerIsDone, title, () => go("chat", this.id));
+  }
+
+  /** Show the question that a run answers, which the session has as soon as there is a run. */
+  async #showQuestion() {
+    await this.show().catch(fail);
+    this.sending.value = null;
+  }
+
+  /** Return whether the model shall think, as the person has chosen it, where the model can. */
+  #thinking() {
+    const model = modelNamed(this.loaded.peek()?.session.model);
+    const isOn = preference.read("think") === "on" && model?.capabilities.includes("thinking");
+    return isOn ? { think: true } : {};
+  }
+
+  async #startRun(body = {}) {
+    const { run_id: runId } = await this.inOrder(() =>
+      post(`chat/${part(this.id)}/runs`, { ...body, ...this.#thinking() }));
+    if (this.isOpen) this.#read(runId, { isOwn: true });
+    else this.sending.value = null;
+  }
+
+  /** Do what begins a turn; what goes wrong is shown in the conversation. Resolves to whether it went well. */
+  async attemptTurn(action, again) {
+    this.failure.value = null;
+    try {
+      await action();
+      return true;
+    } catch (error) {
+      this.failure.value = { error, again };
+      return false;
+    }
+  }
+
+  /** Send a message; resolves when its run has begun. */
+  async send(message, attachments = []) {
+    this.sending.value = { message, attachments };
+    try {
+      await this.#startRun({
+        message,
+        ...(attachments.length > 0 && { attachments: attachments.map(({ sent }) => sent) }),
+      });
+    } catch (error) {
+      this.sending.value = null;
+      throw error;
+    }
+  }
+
+  regenerate() {
+    return this.#startRun({ keep: true });
+  }
+
+  async stop() {
+    if (this.#reading) await post(`runs/${part(this.#reading.id)}/stop`);
+  }
+
+  /** Let the model read a summary in the place of what is before the last question. */
+  async compact() {
+    this.isCompacting.value = true;
+    try {
+      await this.inOrder(() => {}); // what is changed meanwhile does not wait for the model
+      await post(`${this.path}/compact`);
+      await this.show();
+    } finally {
+      this.isCompacting.value = false;
+    }
+  }
+
+  /** Replace a question and answer it anew. If that is refused, all is as it was. */
+  async edit(index, content) {
+    const { items } = this.loaded.peek();
+    const answer = items[items.findIndex(({ index: each }) => each === index) + 1];
+    await put(`${this.path}/messages/${index}`, { content });
+    await this.show();
+    try {
+      await this.#startRun();
+    } catch (error) {
+      if (answer?.last?.message_id) await this.selectVariant(answer.last.message_id).catch(fail);
+      throw error;
+    }
+  }
+
+  /** Make a copy of the session that ends with this message, and return its id. */
+  async #copy(messageId) {
+    const copy = await this.inOrder(() => post(`${this.path}/fork`, { message_id: messageId }));
+    refreshSessions();
+    return copy.session_id;
+  }
+
+  /** Go on in a copy of the session that ends with this message. */
+  async branch(messageId) {
+    const id = await this.#copy(messageId);
+    if (this.isOpen) go("chat", id);
+  }
+
+  /** Ask a changed question in a copy of the session. */
+  async branchEdited(message, index, content) {
+    const copy = chatOf(await this.#copy(message.message_id));
+    await put(`${copy.path}/messages/${index}`, { content });
+    await copy.show();
+    if (this.isOpen) go("chat", copy.id);
+    await copy.attemptTurn(() => copy.#startRun(), "answer");
+  }
+
+  async selectVariant(messageId) {
+    await post(`${this.path}/variants/${part(messageId)}/select`);
+    await this.show();
+  }
+
+  /** Delete the session; return whether there is none any more. */
+  async drop() {
+    try {
+      await remove(this.path);
+    } catch {
+      return false;
+    }
+    refreshSessions();
+    return true;
   }
 }
 
-export async function regenerate() {
-  await startRun(opened, { keep: true, ...thinking() });
+const chats = new Map();
+
+/** Return the chat of a session, or of a new one for null: the same one each time. */
+export function chatOf(id) {
+  if (!chats.has(id)) chats.set(id, new Chat(id));
+  return chats.get(id);
 }
-
-/** True while the model writes a summary of what is before the last question. */
-export const compacting = signal(false);
-
-/** Let the model read a summary in the place of what is before the last question. */
-export async function compact() {
-  compacting.value = true;
-  try {
-    await post(`sessions/${part(opened)}/compact`);
-    await reload();
-  } finally {
-    compacting.value = false;
-  }
-}
-
-export async function stop() {
-  if (reading) await post(`runs/${part(reading.id)}/stop`);
-}
-
-/** Replace a question and answer it anew. If that is refused, all is as it was. */
-export async function edit(index, content) {
-  const id = opened;
-  const { items } = chat.peek();
-  const answer = items[items.findIndex(({ index: each }) => each === index) + 1];
-  await put(`sessions/${part(id)}/messages/${index}`, { content });
-  await show(id);
-  try {
-    await startRun(id, thinking());
-  } catch (error) {
-    if (answer?.last?.message_id) await selectVariant(answer.last.message_id).catch(fail);
-    throw error;
-  }
-}
-
-/** Go on in a copy of the session that ends with this message. */
-export async function branch(messageId) {
-  const copy = await post(`sessions/${part(opened)}/fork`, { message_id: messageId });
-  refreshSessions();
-  go("chat", copy.session_id);
-  return copy.session_id;
-}
-
-/** Ask a changed question in a copy of the session. */
-export async function branchEdited(message, index, content) {
-  const id = await branch(message.message_id);
-  await put(`sessions/${part(id)}/messages/${index}`, { content });
-  await open(id);
-  await show(id);
-  await startRun(id, thinking());
-}
-
-export async function selectVariant(messageId) {
-  await post(`sessions/${part(opened)}/variants/${part(messageId)}/select`);
-  await reload();
-}
-
-export async function createSession(settings) {
-  const created = await post("sessions", settings);
-  drafts.write(created.session_id, "");
-  return created.session_id;
-}
-
-/** Delete a new session whose first message was refused; return whether there is none any more. */
-export async function dropSession(id) {
-  try {
-    await remove(`sessions/${part(id)}`);
-  } catch {
-    return false;
-  }
-  await open(null);
-  refreshSessions();
-  return true;
-}
-
-// It is opened anew once there is a token.
-effect(() => {
-  if (tokenIsMissing.value) open(null);
-});
-
-// Another tab or program may start a run of the open session, or change it.
-effect(() => {
-  const id = opened;
-  const run = activeRuns.value[id];
-  const isIdle = !reading && !sending.peek() && chat.peek();
-  if (run && isIdle && !ended.has(run.run_id)) {
-    show(id).then(() => opened !== id || reading || read(run.run_id)).catch(fail);
-  }
-});
-
-effect(() => {
-  const entry = sessions.value.find(({ session_id: id }) => id === opened);
-  const open_ = chat.peek();
-  const isIdle = !reading && !sending.peek();
-  if (entry && open_ && isIdle && entry.updated_at > open_.session.updated_at) reload().catch(fail);
-});

@@ -1,6 +1,6 @@
 // The list of sessions, as it is now on the server: other tabs and programs change it as well.
 
-import { blob, get, part, patch, postForBlob, query, remove } from "../api.js";
+import { blob, get, part, patch, post, postForBlob, query, remove } from "../api.js";
 import { batch, effect, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
@@ -20,7 +20,7 @@ export const filter = signal({ query: "", archived: false, tag: "" });
 export const foundBy = signal(filter.peek());
 
 /** Runs that go on, by the id of their session. */
-export const activeRuns = signal({});
+export const activeRuns = signal(new Map());
 
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
@@ -59,11 +59,9 @@ async function load() {
 
 async function loadRuns() {
   const { runs } = await get("runs");
-  const active = {};
-  for (const run of runs) {
-    if (["running", "waiting"].includes(run.state)) active[run.session_id] = run;
-  }
-  if (JSON.stringify(active) !== JSON.stringify(activeRuns.peek())) activeRuns.value = active;
+  const active = runs.filter(({ state }) => ["running", "waiting"].includes(state));
+  if (JSON.stringify(active) === JSON.stringify([...activeRuns.peek().values()])) return;
+  activeRuns.value = new Map(active.map((run) => [run.session_id, run]));
 }
 
 export const refresh = () => attempt(load);
@@ -109,6 +107,9 @@ export async function changeAll(pairs) {
 }
 
 export const change = (id, changes) => changeAll([[id, changes]]);
+
+/** Make a session with these settings, and return its id. */
+export const createSession = async (settings) => (await post("sessions", settings)).session_id;
 
 export function deleteSessions(some) {
   const ids = some.map(({ session_id: id }) => id);

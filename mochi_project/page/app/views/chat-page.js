@@ -1,14 +1,15 @@
 // A session, or the start of a new one.
 
-import { html, useEffect, useLayoutEffect, useState, useValue } from "../library.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { go } from "../router.js";
 import { isMissing, modelNamed, models } from "../state/catalogue.js";
-import { attemptTurn, chat, compact, compacting, createSession, dropSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
+import { chatOf } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
-import { change } from "../state/sessions.js";
+import { open, openChat } from "../state/open-chat.js";
+import { change, createSession } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
-import { inOrder, useChatSettings } from "./chat-settings.js";
+import { useChatSettings } from "./chat-settings.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
@@ -23,8 +24,8 @@ const NEW = "new";
 const short = (count) => (count < 1000 ? `${count}` : `${(count / 1000).toFixed(1)}k`);
 
 /** How full the context window is, and what of the conversation did not fit. */
-function ContextMeter({ status, session }) {
-  const turn = useValue(turnWindow);
+function ContextMeter({ chat, status, session }) {
+  const turn = useValue(chat.turnWindow);
   const last = session.messages.findLast(({ prompt_eval_count: count }) => count);
   const used = turn?.usage_tokens ?? (last ? last.prompt_eval_count + (last.eval_count ?? 0) : 0);
   const size = turn?.current_window ?? status.context_window.current_window;
@@ -45,11 +46,11 @@ function ContextMeter({ status, session }) {
 }
 
 /** Compacts the history, once something is before the last question. */
-function CompactButton({ session, isBusy }) {
-  const isCompacting = useValue(compacting);
+function CompactButton({ chat, session, isBusy }) {
+  const isCompacting = useValue(chat.isCompacting);
   if (session.messages.filter(({ role }) => role === "user").length < 2) return null;
   return html`<${IconButton} icon="compact" label=${isCompacting ? t.isCompacting : t.compact}
-    disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(compact)} />`;
+    disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(() => chat.compact())} />`;
 }
 
 function PageHead({ model, onModel, children, openSidebar, settings }) {
@@ -70,27 +71,26 @@ function useSettingsPanel() {
 }
 
 export function SessionPage({ id, openSidebar }) {
-  const current = useValue(chat);
+  const chat = useValue(openChat);
+  const loaded = useValue(chat.loaded);
   useEffect(() => {
-    open(id);
+    open(chatOf(id));
   }, [id]);
-  if (!current || current.id !== id) return html`<main class="main" id="main" tabindex="-1"><h1 class="hidden">mochi</h1>
+  if (!loaded || chat.id !== id) return html`<main class="main" id="main" tabindex="-1"><h1 class="hidden">mochi</h1>
     <p class="hint center">${t.loading}</p></main>`;
-  return html`<${OpenSession} key=${id} current=${current} openSidebar=${openSidebar} />`;
+  return html`<${OpenSession} key=${id} chat=${chat} openSidebar=${openSidebar} />`;
 }
 
-function OpenSession({ current, openSidebar }) {
-  const now = useValue(live);
-  const sent = useValue(sending);
+function OpenSession({ chat, openSidebar }) {
+  const { id } = chat;
+  const { session, status } = useValue(chat.loaded);
+  const now = useValue(chat.live);
+  const sent = useValue(chat.sending);
   const panel = useSettingsPanel();
   useValue(models.state);
-  const { id, session, status } = current;
   const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
   const model = modelNamed(session.model);
-  const save = (changes) => attempt(async () => {
-    await inOrder(() => change(id, changes));
-    await reload();
-  });
+  const save = (changes) => attempt(() => chat.change(() => change(id, changes)));
   const withModel = (name) => save({ model: name });
   const kept = useChatSettings(session, status.execution_policy, save);
   const onSend = async (text, files) => {
@@ -99,23 +99,23 @@ function OpenSession({ current, openSidebar }) {
       const name = await askModel();
       if (!name || !(await withModel(name))) return false;
     }
-    return attemptTurn(() => send(id, text, files), "send");
+    return chat.attemptTurn(() => chat.send(text, files), "send");
   };
   return html`<main class="main" id="main" tabindex="-1">
     <h1 class="hidden">${title}</h1>
     <${PageHead} model=${session.model} onModel=${withModel}
       openSidebar=${openSidebar} settings=${panel}>
-      <${ContextMeter} status=${status} session=${session} />
-      <${CompactButton} session=${session} isBusy=${Boolean(now || sent)} />
+      <${ContextMeter} chat=${chat} status=${status} session=${session} />
+      <${CompactButton} chat=${chat} session=${session} isBusy=${Boolean(now || sent)} />
     </${PageHead}>
     <div class="columns">
       <div class="column">
-        <${Conversation} key=${id} withModel=${withModel} withoutTools=${() => save(WITHOUT_TOOLS)} />
-        <${Composer} session=${id} model=${model} kept=${kept} onStop=${now || sent ? () => attempt(stop) : null}
+        <${Conversation} key=${id} chat=${chat} withModel=${withModel} withoutTools=${() => save(WITHOUT_TOOLS)} />
+        <${Composer} session=${id} model=${model} kept=${kept} onStop=${now || sent ? () => attempt(() => chat.stop()) : null}
           onSend=${onSend} />
       </div>
-      ${panel.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
-        close=${() => panel.setOpen(false)} kept=${kept} sessionId=${id} />`}
+      ${panel.isOpen && html`<${SettingsPanel} chat=${chat} settings=${session} status=${status}
+        close=${() => panel.setOpen(false)} kept=${kept} />`}
     </div>
   </main>`;
 }
@@ -141,33 +141,39 @@ export function NewChatPage({ openSidebar }) {
   const [isStarting, setStarting] = useState(false);
   const panel = useSettingsPanel();
   const kept = useChatSettings(draft, null, async (changes) => setDraft((before) => ({ ...before, ...changes })));
+  const newChat = chatOf(null);
+  const isShown = useRef(true);
   useLayoutEffect(() => { // before anybody can send
-    open(null);
+    open(newChat);
     models.need();
+    return () => {
+      isShown.current = false;
+    };
   }, []);
   const name = chosen ?? usual(value.models);
   const model = value.models.find((each) => each.name === name) ?? null;
   const start = async (text, files, uses = []) => {
     setStarting(true);
-    const isStarted = await attemptTurn(async () => {
+    const isStarted = await newChat.attemptTurn(async () => {
       await models.need(); // whoever writes fast does not wait for the list
       const used = chosen ?? usual(models.state.peek().value.models);
       if (!used) throw new Error(t.noModelYet);
       preference.write("model", used);
-      const id = await createSession({ model: used, ...withTools(draft, uses) });
-      await open(id);
-      try {
-        await send(id, text, files);
-      } catch (error) {
+      const chat = chatOf(await createSession({ model: used, ...withTools(draft, uses) }));
+      if (isShown.current) await open(chat);
+      const isTaken = await chat.attemptTurn(() => chat.send(text, files), "send");
+      if (!isTaken) {
+        const { error } = chat.failure.peek();
         // Without an answer nobody knows whether the message was taken.
-        if (error.status && (await dropSession(id))) throw error;
-        drafts.write(id, text);
-        go("chat", id);
-        throw error;
+        if (error.status && (await chat.drop())) {
+          if (isShown.current) open(newChat);
+          throw error;
+        }
       }
-      drafts.write(id, drafts.read(NEW)); // what was written meanwhile
+      const written = [isTaken ? "" : text, drafts.read(NEW)]; // the latter meanwhile
+      drafts.write(chat.id, written.filter(Boolean).join("\n\n"));
       drafts.write(NEW, "");
-      go("chat", id);
+      if (isShown.current) go("chat", chat.id);
     }, "send");
     setStarting(false);
     return isStarted;
@@ -178,13 +184,13 @@ export function NewChatPage({ openSidebar }) {
       <div class="column">
         <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded}
           onTry=${(text, uses) => start(text, [], uses)} />
-          <div class="messages"><${Failure} model=${name}
+          <div class="messages"><${Failure} chat=${newChat} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}
             withoutTools=${() => setDraft((before) => ({ ...before, ...WITHOUT_TOOLS }))} /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
           disabled=${(loaded && !name) || isStarting} />
       </div>
-      ${panel.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
+      ${panel.isOpen && html`<${SettingsPanel} chat=${newChat} settings=${draft} status=${null}
         close=${() => panel.setOpen(false)} kept=${kept} />`}
     </div>
   </main>`;

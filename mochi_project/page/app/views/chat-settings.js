@@ -8,31 +8,6 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
   agent_settings: ofAgents ?? {},
 });
 
-let lastChange = Promise.resolve();
-let isLeft;
-let leave;
-
-function stay() {
-  isLeft = new Promise((resolve) => {
-    leave = resolve;
-  });
-}
-stay();
-window.addEventListener("pagehide", () => {
-  leave();
-  stay();
-});
-
-/**
- * Do what changes a chat when what was to be done before is done: requests may overtake one another.
- * What waits when the page is left is done at once.
- */
-export function inOrder(action) {
-  const done = Promise.race([lastChange, isLeft]).then(action);
-  lastChange = done.catch(() => {});
-  return done;
-}
-
 /**
  * Return `{values, policy, set, setTools}`. `settings` is a session, or what a new one will have; `save(changes)`
  * keeps some of them, and ends when `settings` have them; `usualPolicy` holds where they name none.

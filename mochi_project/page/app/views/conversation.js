@@ -2,7 +2,6 @@
 
 import { answerKey, withoutLastAnswer } from "../conversation/history.js";
 import { html, useEffect, useRef, useState, useValue } from "../library.js";
-import { chat, live, sending, turnWindow } from "../state/chat.js";
 import { t } from "../texts.js";
 import { useEnd } from "./end.js";
 import { Failure } from "./failure.js";
@@ -38,7 +37,7 @@ function liveItem(run, items) {
 }
 
 /** Return the key of the item before which the summary's line is; null: behind all, undefined: none. */
-function placeOfSummary({ session, items }) {
+function placeOfSummary(session, items) {
   const through = session.history_summary?.through_message_id;
   const last = through ? session.messages.findIndex(({ message_id: id }) => id === through) : -1;
   if (last < 0) return undefined;
@@ -46,8 +45,8 @@ function placeOfSummary({ session, items }) {
 }
 
 /** Where a summary stands for what is above; its text can be opened. */
-function SummaryLine({ summary }) {
-  const turn = useValue(turnWindow);
+function SummaryLine({ chat, summary }) {
+  const turn = useValue(chat.turnWindow);
   const isRead = summary.requested || turn?.summarised_messages > 0;
   return html`<details class="summary-line">
     <summary><span>${isRead ? t.summaryIsRead : t.summaryIsReady}</span></summary>
@@ -55,11 +54,11 @@ function SummaryLine({ summary }) {
   </details>`;
 }
 
-export function Conversation({ withModel, withoutTools }) {
-  const current = useValue(chat);
-  const { id, items: stored, variants } = current;
-  const now = useValue(live);
-  const sent = useValue(sending);
+export function Conversation({ chat, withModel, withoutTools }) {
+  const { id } = chat;
+  const { session, items: stored, variants } = useValue(chat.loaded);
+  const now = useValue(chat.live);
+  const sent = useValue(chat.sending);
   const [limit, setLimit] = useState(WINDOW);
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
   useEffect(() => setLimit(WINDOW), [id]);
@@ -71,28 +70,28 @@ export function Conversation({ withModel, withoutTools }) {
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
-  const most = Math.max(limit, useFound(current, items, content, leaveEnd));
+  const most = Math.max(limit, useFound(id, session, items, content, leaveEnd));
   const shown = items.slice(-most);
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
-  const place = placeOfSummary(current);
+  const place = placeOfSummary(session, items);
   const line = place !== undefined
-    && html`<${SummaryLine} key="summary" summary=${current.session.history_summary} />`;
+    && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
       ${items.length > most && html`<${Earlier} count=${items.length - most}
         show=${() => setLimit(most + WINDOW)} />`}
       ${shown.flatMap((item) => item.kind === "question"
         ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
-            sessionId=${id} isBusy=${isBusy} />`]
+            chat=${chat} isBusy=${isBusy} />`]
         : [html`<${Answer} key=${item.key} answer=${item.answer} version=${item.answer.version}
-            last=${item.last} dropped=${item.dropped ?? 0} sessionId=${id} isBusy=${isBusy}
+            last=${item.last} dropped=${item.dropped ?? 0} chat=${chat} isBusy=${isBusy}
             isLast=${item === items.at(-1)} variants=${variantsOf(item.question)} />`])}
       ${place === null && line}
-      ${sent && html`<${Question} key="sent" index=${null} sessionId=${id} isBusy=${true}
+      ${sent && html`<${Question} key="sent" index=${null} chat=${chat} isBusy=${true}
         message=${{ content: sent.message }} />`}
-      ${!isBusy && html`<${Failure} model=${current.session.model} isUnanswered=${items.at(-1)?.kind === "question"}
+      ${!isBusy && html`<${Failure} chat=${chat} model=${session.model} isUnanswered=${items.at(-1)?.kind === "question"}
         withModel=${withModel} withoutTools=${withoutTools} />`}
     </div>
     ${!isAtEnd && html`<button type="button" class="to-end" aria-label=${t.toEnd} title=${t.toEnd}

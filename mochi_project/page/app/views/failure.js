@@ -3,7 +3,6 @@
 import { html, useValue } from "../library.js";
 import { address } from "../router.js";
 import { isMissing, models } from "../state/catalogue.js";
-import { attemptTurn, failure, regenerate } from "../state/chat.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { askModel } from "./model-picker.js";
@@ -14,19 +13,19 @@ const OF_MODEL = new Set(
   OLLAMA_ERROR OLLAMA_UNREACHABLE`.split(/\s+/),
 );
 
-function again(kind) {
+function again(chat, kind) {
   // What was refused is in the box again.
   if (kind === "send") document.getElementById("composer").requestSubmit();
-  else attemptTurn(regenerate, "answer");
+  else chat.attemptTurn(() => chat.regenerate(), "answer");
 }
 
 /** That the model of the chat is not here, and the choice of one that answers; `kind` is null where nothing waits. */
-function AnswerWith({ model, kind, withModel }) {
+function AnswerWith({ chat, model, kind, withModel }) {
   const { models: list } = useValue(models.state).value;
   const onClick = async () => {
     const name = await askModel();
     if (!name || !(await withModel(name))) return;
-    if (kind) again(kind);
+    if (kind) again(chat, kind);
     else document.getElementById("message").focus();
   };
   return html`<section class="row wrap" role="status">
@@ -44,28 +43,28 @@ function AnswerWith({ model, kind, withModel }) {
  * `withModel(name)` chooses another model and resolves to whether that went well; `withoutTools` changes the settings
  * so that no tool and no agent is offered.
  */
-export function Failure({ model, isUnanswered = false, withModel, withoutTools }) {
-  const failed = useValue(failure);
+export function Failure({ chat, model, isUnanswered = false, withModel, withoutTools }) {
+  const failed = useValue(chat.failure);
   useValue(models.state);
   if (isMissing(model) || failed?.error.code === "MODEL_NOT_FOUND") {
     const kind = failed?.again ?? (isUnanswered ? "answer" : null);
-    return html`<${AnswerWith} model=${model} kind=${kind} withModel=${withModel} />`;
+    return html`<${AnswerWith} chat=${chat} model=${model} kind=${kind} withModel=${withModel} />`;
   }
   if (!failed) {
     return isUnanswered && html`<div class="row wrap">
       <span class="hint">${t.isUnanswered}</span>
-      <button type="button" onClick=${() => again("answer")}>${t.tryAgain}</button>
+      <button type="button" onClick=${() => again(chat, "answer")}>${t.tryAgain}</button>
     </div>`;
   }
   const { error, again: kind } = failed;
   const sendWithoutTools = async () => {
     await withoutTools();
-    again(kind);
+    again(chat, kind);
   };
   return html`<section class="failure" role="alert">
     <p dir="auto">${error.message}</p>
     <div class="row wrap">
-      <button type="button" class="primary" onClick=${() => again(kind)}>${t.tryAgain}</button>
+      <button type="button" class="primary" onClick=${() => again(chat, kind)}>${t.tryAgain}</button>
       ${error.code === "TOOLS_NOT_SUPPORTED" && html`<button type="button"
         onClick=${sendWithoutTools}>${t.withoutTools}</button>`}
       ${OF_MODEL.has(error.code) && html`<button type="button"

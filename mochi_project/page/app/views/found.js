@@ -51,7 +51,7 @@ function mark(root, words) {
  * Scroll to what was found in a chat, and mark it for as long as the chat is open and nothing is sent. `content` is what
  * its items are drawn in. Return how many of the last items must be drawn.
  */
-export function useFound({ id, session }, items, content, leaveEnd) {
+export function useFound(id, session, items, content, leaveEnd) {
   const now = useValue(found);
   const words = now?.id === id ? now.words : [];
   const place = useMemo(() => placeOf(words, session.messages), [now, session]);

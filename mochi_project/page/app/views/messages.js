@@ -4,7 +4,7 @@ import { html, memo, useEffect, useFocus, useRef, useState, useValue } from "../
 import { copy } from "../markdown/code.js";
 import { textOf, waitsForPerson } from "../conversation/nodes.js";
 import { canSpeak, readAloud, spoken, stopReading } from "../speech.js";
-import { attemptTurn, branch, branchEdited, edit, regenerate, selectVariant, speeds } from "../state/chat.js";
+import { speeds } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { Nodes } from "./answer.js";
@@ -12,14 +12,14 @@ import { Attachments } from "./attachments.js";
 import { IconButton } from "./icons.js";
 import { Moment } from "./parts.js";
 
-function QuestionEditor({ message, index, close }) {
+function QuestionEditor({ chat, message, index, close }) {
   const [text, setText] = useState(message.content);
   const finish = async (action) => {
     if (await attempt(action)) close();
   };
   return html`<form class="editor" onKeyDown=${(event) => event.key === "Escape" && close()} onSubmit=${(event) => {
       event.preventDefault();
-      finish(() => edit(index, text));
+      finish(() => chat.edit(index, text));
     }}>
     <textarea dir="auto" rows=${Math.min(text.split("\n").length + 1, 14)} aria-label=${t.editQuestion}
       value=${text} onInput=${(event) => setText(event.target.value)} ref=${useFocus()}></textarea>
@@ -27,13 +27,13 @@ function QuestionEditor({ message, index, close }) {
     <div class="row wrap">
       <button class="primary" disabled=${!text.trim()}>${t.askAnew}</button>
       <button type="button" disabled=${!text.trim()}
-        onClick=${() => finish(() => branchEdited(message, index, text))}>${t.askInBranch}</button>
+        onClick=${() => finish(() => chat.branchEdited(message, index, text))}>${t.askInBranch}</button>
       <button type="button" class="quiet" onClick=${close}>${t.cancel}</button>
     </div>
   </form>`;
 }
 
-export const Question = memo(({ message, index, sessionId, isBusy }) => {
+export const Question = memo(({ chat, message, index, isBusy }) => {
   const [isEdited, setEdited] = useState(false);
   const article = useRef(null);
   const wasEdited = useRef(false);
@@ -44,9 +44,9 @@ export const Question = memo(({ message, index, sessionId, isBusy }) => {
   }, [isEdited]);
   return html`<article class="question" aria-label=${t.yourMessage} ref=${article}>
     ${isEdited
-      ? html`<${QuestionEditor} message=${message} index=${index} close=${() => setEdited(false)} />`
+      ? html`<${QuestionEditor} chat=${chat} message=${message} index=${index} close=${() => setEdited(false)} />`
       : html`<div class="bubble" dir="auto">${message.content}</div>`}
-    <${Attachments} list=${message.attachments ?? []} sessionId=${sessionId} />
+    <${Attachments} list=${message.attachments ?? []} sessionId=${chat.id} />
     ${!isEdited && index !== null && html`<div class="actions">
       <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(message.content)} />
       <${IconButton} icon="edit" name="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
@@ -55,9 +55,9 @@ export const Question = memo(({ message, index, sessionId, isBusy }) => {
   </article>`;
 });
 
-function Variants({ variants, last }) {
+function Variants({ chat, variants, last }) {
   const index = variants.findIndex(({ message_id: id }) => id === last.message_id);
-  const show = (step) => attempt(() => selectVariant(variants[index + step].message_id));
+  const show = (step) => attempt(() => chat.selectVariant(variants[index + step].message_id));
   return html`<span class="variants">
     <${IconButton} icon="previous" label=${t.previousVariant} disabled=${index < 1} onClick=${() => show(-1)} />
     <span>${t.variant(index + 1, variants.length)}</span>
@@ -96,11 +96,11 @@ function Working({ answer }) {
 }
 
 /** An answer: a stored one, whose last message is `last`, or one that is being written. */
-export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast, isBusy, variants }) => {
+export const Answer = memo(({ chat, answer, version, last, dropped, isLast, isBusy, variants }) => {
   const isLive = last === null;
   return html`<article class="answer" aria-label=${t.answerOfModel} aria-busy=${`${isLive}`}>
     ${dropped > 0 && html`<p class="hint">${t.leftOut(dropped)}</p>`}
-    <${Nodes} node=${answer} version=${version} isLive=${isLive} sessionId=${sessionId} />
+    <${Nodes} node=${answer} version=${version} isLive=${isLive} sessionId=${chat.id} />
     ${isLive
       ? html`<${Working} answer=${answer} />`
       : html`
@@ -109,10 +109,10 @@ export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast,
           <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(textOf(answer))} />
           ${canSpeak && last.message_id && html`<${ReadButton} id=${last.message_id} />`}
           ${isLast && html`<${IconButton} icon="retry" label=${t.regenerate} disabled=${isBusy}
-            onClick=${() => attemptTurn(regenerate, "answer")} />`}
+            onClick=${() => chat.attemptTurn(() => chat.regenerate(), "answer")} />`}
           ${last.message_id && html`<${IconButton} icon="branch" label=${t.branchOff}
-            onClick=${() => attempt(() => branch(last.message_id))} />`}
-          ${variants && html`<${Variants} variants=${variants} last=${last} />`}
+            onClick=${() => attempt(() => chat.branch(last.message_id))} />`}
+          ${variants && html`<${Variants} chat=${chat} variants=${variants} last=${last} />`}
           <span class="figures">${figures(last)}</span>
           <${Moment} at=${last.timestamp} />
         </div>`}

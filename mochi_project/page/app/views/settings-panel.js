@@ -3,11 +3,9 @@
 import { get, part, put, remove } from "../api.js";
 import { html, useState } from "../library.js";
 import { prompts } from "../state/catalogue.js";
-import { reload } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { inOrder } from "./chat-settings.js";
 import { IconButton } from "./icons.js";
 import { useFresh } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
@@ -53,16 +51,13 @@ function WindowField({ status, save }) {
     <input type="number" min="512" step="1" placeholder=${t.usual} ...${written} /></label>`;
 }
 
-/** `settings` is a session, or what a new one will have; `kept` is of `useChatSettings`. */
-export function SettingsPanel({ settings, status, sessionId, close, kept }) {
+/** `settings` are those of the chat, or what a new one will have; `kept` is of `useChatSettings`. */
+export function SettingsPanel({ chat, settings, status, close, kept }) {
   const { values, policy, set, setTools } = kept;
   const setPrompt = (text) => attempt(async () => {
-    if (!sessionId) await set({ system_prompt: text.trim() ? text : undefined });
-    else {
-      const path = `sessions/${part(sessionId)}/system-prompt`;
-      await inOrder(() => (text.trim() ? put(path, { content: text }) : remove(path)));
-      await reload();
-    }
+    const path = `${chat.path}/system-prompt`;
+    if (!chat.id) await set({ system_prompt: text.trim() ? text : undefined });
+    else await chat.change(() => (text.trim() ? put(path, { content: text }) : remove(path)));
   });
   const { tool_settings: ofTools, agent_settings: ofAgents } = values;
   const onKey = (event) => {
@@ -77,7 +72,7 @@ export function SettingsPanel({ settings, status, sessionId, close, kept }) {
     <${ToolChoices} settings=${ofTools} onChange=${setTools} />
     <${PolicyField} value=${policy} onChange=${(execution_policy) => setTools({ execution_policy })} />
     <${ToolModeField} value=${ofTools.tool_mode} onChange=${(tool_mode) => setTools({ tool_mode })} />
-    ${sessionId && html`<${RulesOfSession} sessionId=${sessionId} />`}
+    ${chat.id && html`<${RulesOfSession} sessionId=${chat.id} />`}
     <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
       onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />
     <${OptionFields} value=${values.options} onChange=${(options) => set({ options })} />

@@ -167,7 +167,7 @@ function List() {
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
         isSearch=${isSearch} isOpen=${page === "chat" && name === session.session_id}
-        isRunning=${session.session_id in active} isWaiting=${waiting.has(session.session_id)}
+        isRunning=${active.has(session.session_id)} isWaiting=${waiting.has(session.session_id)}
         isSelected=${selected?.includes(session.session_id) ?? null} />`)}</ul>
     </section>`)}
     ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived || tag ? t.nothingFound : t.noSessions}</p>`}

@@ -1,0 +1,176 @@
+"""What is begun in a chat stays its own when a person moves on meanwhile: in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, scripted, send
+from tests.support.waiting import until
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
+COMPACT = "Replace what is before the last question"
+
+
+@asynccontextmanager
+async def held(page, address, **answer):
+    """Hold the next POST to the address until the block ends; then give this answer, or its own."""
+    is_asked, is_due, is_given = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        if route.request.method != "POST" or is_asked.is_set():
+            await route.continue_()
+            return
+        is_asked.set()
+        await is_due.wait()
+        await route.fulfill(**(answer or {"response": await route.fetch()}))
+        is_given.set()
+
+    await page.route(address, hold)
+    yield is_asked
+    is_due.set()
+    await until(is_given.is_set)
+    await drawn(page)
+
+
+async def drawn(page):
+    """Wait until the page has drawn what has arrived."""
+    assert await page.evaluate("fetch('api/v1/health').then(({ ok }) => ok)")
+    for _ in range(2):
+        await page.evaluate("new Promise(requestAnimationFrame)")
+
+
+async def open_chat(shared, page, session_id, title):
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    await expect(page.locator("main h1")).to_have_text(title)
+
+
+async def two_chats(shared, *answers):
+    """Ids of two chats, `First` and `Second`, each with these answers."""
+    ids = []
+    for title in ("First", "Second"):
+        ids.append(await shared.server.new_session("lorem", title=title))
+        for answer in answers:
+            message = {"message": scripted(answer)}
+            async for event in shared.server.stream(f"/chat/{ids[-1]}/stream", message):
+                assert event.event != "error"
+    return ids
+
+
+async def test_a_message_that_is_refused_says_so_in_its_own_chat(shared):
+    first, second = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await send(page, "Of the first")
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+        failure = page.get_by_role("alert")
+        await expect(failure).to_have_count(0)
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value("")
+        await open_chat(shared, page, first, "First")
+        await expect(failure).to_contain_text("Too much at once.")
+        await expect(box).to_have_value("Of the first")
+        await failure.get_by_role("button", name="Try again").click()
+        await answered(page)
+        await expect(failure).to_have_count(0)
+
+
+async def test_a_message_that_is_being_sent_is_seen_when_one_comes_back(shared):
+    first, second = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        async with held(page, "**/runs") as is_asked:
+            await send(page, scripted("Here it is."))
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+            await expect(page.locator(".question")).to_have_count(0)
+            await open_chat(shared, page, first, "First")
+            await expect(page.locator(".question")).to_have_count(1)
+        await answered(page)
+        await expect(page.locator(".question")).to_have_count(1)
+        await expect(page.locator(".answer .markdown")).to_have_text("Here it is.")
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])
+async def test_nobody_is_taken_back_to_a_chat_that_has_begun(shared, is_refused):
+    _, second = await two_chats(shared)
+    answer = {"status": 503, "json": REFUSAL} if is_refused else {}
+    async with shared.page() as page:
+        async with held(page, "**/runs", **answer) as is_asked:
+            await send(page, scripted("Done.", question="The very first message"))
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+        await expect(page.locator("main h1")).to_have_text("Second")
+        await expect(page).to_have_url(f"{shared.server.url}/#/chat/{second}")
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        begun = page.locator(".session a").filter(has_text="The very first message")
+        if is_refused:
+            await page.get_by_role("button", name="New chat").click()
+            await expect(page.get_by_role("alert")).to_contain_text("Too much at once.")
+            box = page.get_by_role("textbox", name="Write a message")
+            await expect(box).to_have_value(scripted("Done.", question="The very first message"))
+            await expect(begun).to_have_count(0)
+        else:
+            await begun.click()
+            await answered(page)
+            _, session = await shared.server.get(f"/sessions/{page.url.rsplit('/', 1)[1]}")
+            await shared.server.request("DELETE", f"/sessions/{session['session_id']}")
+
+
+async def test_a_history_is_compacted_in_its_own_chat(shared):
+    first, second = await two_chats(shared, "One.", "Two.")
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        async with held(page, "**/compact") as is_asked:
+            await page.get_by_role("button", name=COMPACT).click()
+            await until(is_asked.is_set)
+            busy = page.locator("header [aria-busy=true]")
+            await expect(busy).to_be_disabled()
+            await open_chat(shared, page, second, "Second")
+            await expect(busy).to_have_count(0)
+            await expect(page.get_by_role("button", name=COMPACT)).to_be_enabled()
+            await open_chat(shared, page, first, "First")
+            await expect(busy).to_be_disabled()
+        await expect(page.locator(".summary-line")).to_be_visible()
+        await expect(page.get_by_role("button", name=COMPACT)).to_be_enabled()
+
+
+async def test_a_changed_question_that_is_refused_touches_no_other_chat(shared):
+    first, second = await two_chats(shared, "The answer.")
+    selected = []
+    async with shared.page() as page:
+        page.on("request", lambda each: selected.append(each.url) if "/select" in each.url else 0)
+        await open_chat(shared, page, first, "First")
+        await page.locator(".question").hover()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_role("textbox", name="Edit").fill("Another question")
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await page.get_by_role("button", name="Ask again").click()
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+        await until(lambda: selected)
+        assert [f"/sessions/{first}/" in url for url in selected] == [True]
+        await open_chat(shared, page, first, "First")
+        await expect(page.locator(".answer .markdown")).to_have_text("The answer.")
+
+
+async def test_nobody_is_taken_along_into_a_copy(shared):
+    first, second = await two_chats(shared, "The answer.")
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        async with held(page, "**/fork") as is_asked:
+            await page.locator(".answer").hover()
+            await page.get_by_role("button", name="Branch off here").click()
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+        await expect(page).to_have_url(f"{shared.server.url}/#/chat/{second}")
+        await expect(page.locator("main h1")).to_have_text("Second")
