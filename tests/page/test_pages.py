@@ -170,6 +170,26 @@ async def test_an_address_that_changes_while_the_page_is_drawn_is_shown(shared):
         await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "chat", "chat/"])
+async def test_an_address_that_names_nothing_is_a_new_chat(shared, name):
+    async with shared.page(f"/#/{name}") as page:
+        await send(page, scripted("Here."))
+        await answered(page)
+
+
+async def test_names_that_every_object_has_are_names_like_others(shared):
+    chosen = {
+        "tools": ["constructor"],
+        "tool_group": "toString",
+        "execution_policy": "never_confirm",
+    }
+    session = await shared.server.new_session("lorem", tool_settings=chosen)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await page.get_by_role("button", name="Tools of this chat: 1").click()
+        missing = page.get_by_role("group", name="Not here any more")
+        await expect(missing.get_by_role("checkbox", name="constructor")).to_be_checked()
+
+
 async def test_agents_have_their_tools_and_problems(shared, page):
     await visit(page, shared, "agents")
     entry = await unfold(page, "coder")

@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
+from tests.support.mcp import Wire, tool
 from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
 
@@ -20,6 +21,16 @@ BOOK = {"name": "travel__book", "args": {"hotel": "Ritz"}}
 SETTINGS = {"tools": ["travel__book"], "execution_policy": "never_confirm"}
 
 
+ODD_NAMES = ["l", "elements", "action", "constructor", "__proto__"]
+ODD_QUESTION = {
+    "message": "Which?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ODD_NAMES},
+    },
+}
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
@@ -28,7 +39,9 @@ async def shared(tmp_path_factory):
         "args": ["-m", "tests.support.mcp_asking"],
         "cwd": str(ROOT),
     }
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": asking}}))
+    ask = {"do": "request", "method": "elicitation/create", "how": ODD_QUESTION}
+    odd = Wire(folder / "odd.json", tools=[tool("ask")], calls={"ask": ask}).entry()
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": asking, "odd": odd}}))
     async with browser_with_server(folder) as shared:
         yield shared
 
@@ -103,6 +116,22 @@ async def test_an_answer_to_a_tool(shared):
     _, session = await shared.server.get(f"/sessions/{session_id}")
     [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
     assert result == "Ritz in Rome for 3"
+
+
+async def test_a_tool_may_call_its_questions_as_it_likes(shared):
+    session_id = await shared.server.new_session(tool_settings=SETTINGS | {"tools": ["odd__ask"]})
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await send(page, scripted([{"tool_call": [{"name": "odd__ask", "args": {}}]}], "Done."))
+        form = page.locator("form.elicitation")
+        for name in ODD_NAMES:
+            await form.get_by_role("textbox", name=name, exact=True).fill(f"my {name}")
+        await press(form, "Answer")
+        await answered(page)
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_be_focused()
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
+    assert json.loads(result)["content"] == {name: f"my {name}" for name in ODD_NAMES}
 
 
 @pytest.mark.parametrize("kind", ["system-prompts", "presets"])

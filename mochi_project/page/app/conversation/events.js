@@ -102,7 +102,7 @@ function markText(run) {
   run.lastTextAt = now;
 }
 
-const REDUCERS = {
+const REDUCERS = new Map(Object.entries({
   run_start: (run, data) => Object.assign(run, { startedAt: data.started_at, model: data.model }),
   history_shortened: (run, data) => Object.assign(run, { dropped: data.dropped_messages }),
   content_delta: (run, data) => {
@@ -154,11 +154,11 @@ const REDUCERS = {
     run.dropped = data.context_window?.dropped_messages ?? run.dropped;
   },
   error: (run, data) => Object.assign(run, { error: data }),
-};
+}));
 
 /** Apply one event; unknown ones are ignored, as later servers may send more. */
 export function apply(run, event, data) {
-  REDUCERS[event]?.(run, data);
+  REDUCERS.get(event)?.(run, data);
 }
 
 /** Return `{tokens, seconds}` of the answer; seconds is null when it was not seen from its start. */

@@ -65,9 +65,9 @@ export function App() {
   }, [waiting]);
   if (isTokenMissing) return html`<${TokenPage} />`;
   const openSidebar = () => setSidebarOpen(true);
-  const Page = PAGES[page];
+  const Page = PAGES.get(page);
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
-  if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
+  if (page === "chat" && name) main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
   const section = sectionOf(page);
   if (section) main = html`<div class="with-sections"><${Sections} current=${section} />${main}</div>`;

@@ -11,7 +11,7 @@ import { RulesPage } from "./rules-page.js";
 import { ServersPage } from "./servers-page.js";
 import { ToolsPage } from "./tools-page.js";
 
-export const PAGES = {
+export const PAGES = new Map(Object.entries({
   inbox: InboxPage,
   import: ImportPage,
   models: ModelsPage,
@@ -24,4 +24,4 @@ export const PAGES = {
   rules: RulesPage,
   servers: ServersPage,
   health: HealthPage,
-};
+}));

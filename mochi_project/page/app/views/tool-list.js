@@ -10,7 +10,8 @@ const MANY = 8; // from there on they can be searched
 
 /** Return the names that settings choose: those of their group as well. */
 export function chosenTools({ tools: names = [], tool_group: group }, { groups }) {
-  return [...new Set([...(groups[group] ?? []), ...names])];
+  const ofGroup = Object.hasOwn(groups, group) ? groups[group] : [];
+  return [...new Set([...ofGroup, ...names])];
 }
 
 /** Return `{name, members}` of each group; a tool is in the first one that has it, others in one without a name. */
@@ -59,7 +60,7 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
     tools: isOn ? [...new Set([...names, ...changed])] : names.filter((name) => !changed.includes(name)),
     ...(settings.tool_group && { tool_group: null }),
   });
-  const missing = names.filter((name) => !(name in value.tools))
+  const missing = names.filter((name) => !Object.hasOwn(value.tools, name))
     .map((name) => ({ name, description: t.doesNotExist, destructive: false }));
   const wanted = words.toLowerCase().split(/\s+/);
   const isWanted = (tool) => wanted.every((word) => `${tool.name} ${tool.description}`.toLowerCase().includes(word));
