@@ -119,7 +119,9 @@ async def test_an_answer_to_a_tool(shared):
 
 
 async def test_a_tool_may_call_its_questions_as_it_likes(shared):
-    session_id = await shared.server.new_session(tool_settings=SETTINGS | {"tools": ["odd__ask"]})
+    session_id = await shared.server.new_session(
+        "lorem", tool_settings=SETTINGS | {"tools": ["odd__ask"]}
+    )
     async with shared.page(f"/#/chat/{session_id}") as page:
         await send(page, scripted([{"tool_call": [{"name": "odd__ask", "args": {}}]}], "Done."))
         form = page.locator("form.elicitation")
