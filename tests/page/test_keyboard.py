@@ -145,6 +145,9 @@ async def choose_in_menu(page, title, action):
 
 
 async def test_a_chat_that_leaves_the_list_gives_the_focus_to_its_neighbour(shared, page):
+    for other in (await shared.server.get("/sessions"))[1]["sessions"]:
+        await shared.server.post(f"/chat/{other['session_id']}/stop")
+        await shared.server.request("DELETE", f"/sessions/{other['session_id']}")
     ids = [await shared.server.new_session("lorem", title=f"Row {each}") for each in "cba"]
     a, b, c = (page.locator(f"a[href$='{each}']") for each in reversed(ids))
     await expect(a).to_be_visible()
