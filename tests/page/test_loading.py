@@ -46,6 +46,20 @@ async def test_a_part_that_never_arrives_is_asked_for_twice_and_the_page_says_so
         await expect(page.get_by_role("alert")).to_have_count(0)
 
 
+async def test_pages_beside_the_chats_that_have_not_arrived_say_so_and_are_asked_for_again(shared):
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.route("**/pages.js", lambda route: route.abort("failed"))
+        await page.goto(f"{shared.server.url}/#/models")
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await expect(page.get_by_role("main").get_by_role("alert")).to_be_visible()
+        await page.unroute("**/pages.js")
+        await page.get_by_role("link", name="Prompts").click()
+        await expect(page.get_by_role("heading", name="Prompts")).to_be_visible()
+        await expect(page.get_by_role("link", name="New prompt")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+
+
 async def test_a_late_answer_replaces_no_later_one(shared):
     is_newer = asyncio.Event()
     late = []

@@ -51,12 +51,6 @@ export function useFocus() {
   return field;
 }
 
-/** Give the focus to the message box, or what else the page is for. */
-export function focusMain() {
-  const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
-  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
-}
-
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */
 export function useDismiss(element, isOpen, dismiss) {
   useLayoutEffect(() => { // from the moment when it is seen

@@ -8,6 +8,7 @@ import { fail } from "./state/notices.js";
 import * as sessions from "./state/sessions.js";
 import { direction, language } from "./texts.js";
 import { App } from "./views/app.js";
+import { keepFocusOfRows } from "./views/focus.js";
 
 document.documentElement.lang = language;
 document.documentElement.dir = direction;
@@ -23,5 +24,5 @@ if (matchMedia("(display-mode: standalone)").matches && navigator.serviceWorker)
   import("./offline.js").then(({ sayWhenOffline }) => sayWhenOffline()).catch(() => {}); // the app works without it
 }
 const root = document.getElementById("app");
+keepFocusOfRows(root);
 render(html`<${App} />`, root);
-import("./views/focus.js").then(({ keepFocusOfRows }) => keepFocusOfRows(root)).catch(() => {}); // the page works without it

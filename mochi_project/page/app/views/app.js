@@ -1,7 +1,7 @@
 // The whole page: the sidebar, and what the address says beside it.
 
 import { tokenIsMissing } from "../api.js";
-import { html, useEffect, useState, useValue } from "../library.js";
+import { html, signal, useEffect, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { count as inboxCount } from "../state/inbox.js";
 import { token } from "../storage.js";
@@ -9,9 +9,30 @@ import { t } from "../texts.js";
 import { NewChatPage, SessionPage } from "./chat-page.js";
 import { DialogHost } from "./dialog.js";
 import { Notices } from "./notices.js";
-import { PAGES } from "./pages.js";
+import { PageFrame } from "./page-frame.js";
+import { Loaded } from "./parts.js";
 import { sectionOf, Sections } from "./sections.js";
 import { Sidebar } from "./sidebar.js";
+
+/** The pages beside the chats, which come after the first drawing: `{value, loaded, error}`. */
+const pages = signal({ value: new Map(), loaded: false, error: null });
+
+async function loadPages() {
+  try {
+    pages.value = { value: (await import("./pages.js")).PAGES, loaded: true, error: null };
+  } catch (error) {
+    pages.value = { ...pages.peek(), error };
+  }
+}
+
+/** What stands in the place of a page that is not loaded; opened again, it is tried again. */
+function LatePage({ title, openSidebar }) {
+  const state = useValue(pages);
+  useEffect(() => {
+    loadPages();
+  }, []);
+  return html`<${PageFrame} title=${title} openSidebar=${openSidebar}><${Loaded} state=${state} /></${PageFrame}>`;
+}
 
 function TokenPage() {
   const submit = (event) => {
@@ -54,6 +75,7 @@ export function App() {
   const isTokenMissing = useValue(tokenIsMissing);
   const { page, name } = useValue(route);
   const waiting = useValue(inboxCount);
+  const { value: others, loaded } = useValue(pages);
   const [isSidebarOpen, setSidebarOpen] = useState(false);
   useEffect(() => {
     window.addEventListener("keydown", onKey);
@@ -61,15 +83,20 @@ export function App() {
   }, []);
   useEffect(() => setSidebarOpen(false), [page, name]);
   useEffect(() => {
+    loadPages();
+  }, []);
+  useEffect(() => {
     document.title = waiting > 0 ? `(${waiting}) mochi` : "mochi";
   }, [waiting]);
   if (isTokenMissing) return html`<${TokenPage} />`;
   const openSidebar = () => setSidebarOpen(true);
-  const Page = PAGES.get(page);
+  const Page = others.get(page);
+  const section = sectionOf(page);
+  const place = page === "inbox" ? page : section;
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
   if (page === "chat" && name) main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
-  const section = sectionOf(page);
+  else if (place && !loaded) main = html`<${LatePage} key=${page} title=${t.page[place]} openSidebar=${openSidebar} />`;
   if (section) main = html`<div class="with-sections"><${Sections} current=${section} />${main}</div>`;
   return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {

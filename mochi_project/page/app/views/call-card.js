@@ -1,11 +1,12 @@
 // A call of a tool: its arguments, the decision of a person, its progress and its result.
 
-import { focusMain, html, memo, useState } from "../library.js";
+import { html, memo, useState } from "../library.js";
 import { t } from "../texts.js";
 import { shownArguments, visible } from "../visible.js";
 import { Attachments } from "./attachments.js";
 import { Decision } from "./decision.js";
 import { Elicitation } from "./elicitation.js";
+import { focusMain } from "./focus.js";
 import { Icon } from "./icons.js";
 
 const REASON = /^the user denied this call\. Reason: ([^]*)/;

@@ -1,6 +1,4 @@
-// Where the focus goes when the row of a list that has it is taken from the page.
-
-import { focusMain } from "../library.js";
+// Where the focus goes when what has it is taken from the page.
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
@@ -19,6 +17,12 @@ function remember() {
   }
   const place = [...row.querySelectorAll(FOCUSABLE)].indexOf(element);
   last = { element, row, place, rows: rowsIn(area), area };
+}
+
+/** Give the focus to the message box, or what else the page is for. */
+export function focusMain() {
+  const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
+  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
 }
 
 /** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list. */
