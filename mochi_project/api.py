@@ -103,6 +103,7 @@ def _sessions() -> Routes:
     from sessions_app.exports import router as exports_router
     from sessions_app.files import router as files_router
     from sessions_app.imports import router as imports_router
+    from sessions_app.tags import router as tags_router
     from sessions_app.variants import router as variants_router
 
     yield "/sessions", imports_router, "sessions"  # before /sessions/{session_id}
@@ -111,6 +112,7 @@ def _sessions() -> Routes:
     yield "/sessions", variants_router, "sessions"
     yield "/sessions", files_router, "files"
     yield "/sessions", attachments_router, "files"
+    yield "/tags", tags_router, "sessions"
 
 
 def _chat() -> Routes:
@@ -168,7 +170,7 @@ def _presets() -> Routes:
 
 PARTS: dict[Callable[[], Routes], tuple[str, ...]] = {
     _models: ("models",),
-    _sessions: ("sessions",),
+    _sessions: ("sessions", "tags"),
     _chat: ("chat",),
     _runs: ("runs",),
     _confirmations: ("confirmations", "policies"),

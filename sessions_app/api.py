@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from django.http import HttpRequest
@@ -53,6 +53,7 @@ from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
     MAX_TAGS,
+    Archived,
     ForkRequest,
     MessageEdit,
     MessageIndex,
@@ -122,7 +123,7 @@ async def list_sessions(
     *,
     limit: Limit = None,
     cursor: Cursor = None,
-    archived: Annotated[Literal["true", "false", "all"], Query(example="all")] = "all",
+    archived: Archived = "all",
     tag: Annotated[list[str], Query(max_length=MAX_TAGS, description="Such as `python`.")] = [],  # noqa: B006 - ninja copies it
     query: Annotated[
         str | None, Query(description='Such as `asyncio "event loop" -django`.')

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from ninja import Query
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -40,6 +41,8 @@ MAX_NAMES = 1_000
 
 ARCHIVED = {"true": True, "false": False, "all": None}
 """The ``archived`` of a filter, by the value in the query."""
+
+Archived = Annotated[Literal["true", "false", "all"], Query(example="all")]
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
 Name = Annotated[str, Field(max_length=512)]

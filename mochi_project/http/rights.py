@@ -65,6 +65,7 @@ ROUTES: Mapping[str, Access] = {
     "GET api/v1/sessions/<session_id>/attachments": READ,
     "POST api/v1/sessions/<session_id>/attachments": CHAT,
     "GET api/v1/sessions/<session_id>/attachments/<attachment_id>": READ,
+    "GET api/v1/tags": READ,
     # Turns and runs
     "POST api/v1/chat": CHAT,
     "POST api/v1/chat/stream": CHAT,

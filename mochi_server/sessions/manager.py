@@ -26,7 +26,7 @@ from ..errors import MochiError, SessionBusy, SessionExists, SessionNotFound, Se
 from ..protocol.messages import Message, now
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from .catalogue.catalogue import SessionCatalogue
-from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList
+from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList, read_tags
 from .catalogue.rows import Row, ids_of_owner, row_of_session
 from .codec import Document, DocumentCache, NotASession, assemble, disassemble
 from .session import MANY_MESSAGES, ChatSession, encode_messages
@@ -386,6 +386,15 @@ class SessionManager:
         if limit is None and cursor is None and seen == ALL:
             return await self.catalogue.read(self._whole_list.json)
         return await self.catalogue.read(ListQuery(limit, cursor, seen).json)
+
+    async def tags_json(self, session_filter: SessionFilter = ALL) -> bytes:
+        """Return the tags of the sessions that the filter selects, as the JSON of ``GET /tags``.
+
+        Raises:
+            StorageError: the folder cannot be listed.
+        """
+        seen = session_filter.for_caller()
+        return await self.catalogue.read(partial(read_tags, session_filter=seen))
 
     async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:
         """Return the document from the cache if it is current, else read and check the file."""

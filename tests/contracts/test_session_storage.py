@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
 import pytest_asyncio
 from pytest_django import DjangoDbBlocker
@@ -149,6 +150,17 @@ async def test_changes_of_several_processes_at_the_same_time_are_all_made(
         await asyncio.gather(*(change(managers[n % 2], n) for n in range(24)))
     messages = (await managers[1].get(session_id)).messages
     assert sorted(int(message.text) for message in messages) == list(range(24))
+
+
+async def test_the_tags_of_all_sessions_are_counted(
+    processes: tuple[SessionStorage, SessionStorage],
+):
+    here, there = (SessionManager(storage) for storage in processes)
+    for tags in (["b"], ["a", "b"]):
+        await here.create("m", labels={"tags": tags})
+
+    counted = [{"tag": "b", "session_count": 2}, {"tag": "a", "session_count": 1}]
+    assert orjson.loads(await there.tags_json()) == {"tags": counted}
 
 
 async def test_create_makes_a_session_once(storage: SessionStorage):

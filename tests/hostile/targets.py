@@ -26,6 +26,7 @@ ROUTES = (
     f"/sessions/{ONE}/messages/0",
     f"/sessions/{ONE}/system-prompt",
     f"/sessions/{ONE}/status",
+    "/tags",
     "/chat",
     "/chat/stream",
     f"/chat/{ONE}",

