@@ -56,7 +56,16 @@ def default_providers(settings: MochiServerSettings) -> Backends:
     )
     if settings.environment == "test":
         return {"test": test}
-    own = {
+    own = {**_own_providers(settings), "test": test}
+    brought = {
+        plugin.name: {"BACKEND": plugin.path, "PACKAGE": plugin.package}
+        for plugin in plugins("mochi_server.providers")
+    }
+    return {**own, **{alias: each for alias, each in brought.items() if alias not in own}}
+
+
+def _own_providers(settings: MochiServerSettings) -> Backends:
+    return {
         "ollama": _backend(
             "providers.ollama.OllamaProvider",
             host=settings.ollama_host,
@@ -85,13 +94,7 @@ def default_providers(settings: MochiServerSettings) -> Backends:
             base_url=settings.gemini_base_url,
             max_output_tokens=settings.max_output_tokens,
         ),
-        "test": test,
     }
-    brought = {
-        plugin.name: {"BACKEND": plugin.path, "PACKAGE": plugin.package}
-        for plugin in plugins("mochi_server.providers")
-    }
-    return {**own, **{alias: each for alias, each in brought.items() if alias not in own}}
 
 
 def default_storages(settings: MochiServerSettings, *, database: str | None = None) -> Backends:

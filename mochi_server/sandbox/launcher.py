@@ -626,38 +626,23 @@ def devices_protection() -> Callable[[], None]:
 
 def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
     """Start bubblewrap; the command runs when its mounts are right, and its limits are set."""
-    kept = plan["keep_fds"]
     info, info_end = os.pipe()
-    options = [*plan["options"]]
-    mounts = Mounts(plan, bound_by(options))
-    *contents, last = plan["files"].values()
-    held = HeldFile(last.encode())
-    files = [*(data_file(text.encode()) for text in contents), held.file]
-    for number, target in zip(files, plan["files"], strict=True):
-        options += ["--perms", "0444", "--ro-bind-data", str(number), target]
-    options += plan["last_options"]
-    for name, value in plan["environment"].items():
-        options += ["--setenv", name, value]
-    options_file = data_file("".join(f"{option}\0" for option in options).encode())
-    handed = [info_end, options_file, *files]
-    program = plan["program"] if os.getuid() else sealed_copy(plan["program"])
-    argv = [program, "--args", str(options_file), "--info-fd", str(info_end)]
-    if plan["seccomp"]:
-        handed.append(data_file(bytes.fromhex(plan["seccomp"])))
-        argv += ["--seccomp", str(handed[-1])]
-    argv += ["--", *plan["argv"]]
-
+    mounts = Mounts(plan, bound_by(plan["options"]))
+    held = HeldFile([*plan["files"].values()][-1].encode())
+    argv, files = command_of(plan, held.file)
+    argv[1:1] = ["--info-fd", str(info_end)]
+    handed = [info_end, *files, *plan["keep_fds"]]
     protect_devices = devices_protection()
 
     def prepare() -> None:
-        for number in (*handed, *kept):
+        for number in handed:
             os.set_inheritable(number, True)
         protect_devices()
         prefer_for_oom()
         set_limits(plan["limits"])
 
     pid = spawn(plan, streams, argv, prepare)
-    for number in (*handed, *kept):
+    for number in handed:
         os.close(number)
     top = read_child_pid(info)
     if top is None:
@@ -677,6 +662,25 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
         sys.exit(OVER_LIMIT)
     held.let_go()
     return launched
+
+
+def command_of(plan: Any, held: int) -> tuple[list[str], list[int]]:
+    """Return the command line of bubblewrap, and the files that it reads, one of them held."""
+    *contents, _ = plan["files"].values()
+    files = [*(data_file(text.encode()) for text in contents), held]
+    options = [*plan["options"]]
+    for number, target in zip(files, plan["files"], strict=True):
+        options += ["--perms", "0444", "--ro-bind-data", str(number), target]
+    options += plan["last_options"]
+    for name, value in plan["environment"].items():
+        options += ["--setenv", name, value]
+    files.append(data_file("".join(f"{option}\0" for option in options).encode()))
+    program = plan["program"] if os.getuid() else sealed_copy(plan["program"])
+    argv = [program, "--args", str(files[-1])]
+    if plan["seccomp"]:
+        files.append(data_file(bytes.fromhex(plan["seccomp"])))
+        argv += ["--seccomp", str(files[-1])]
+    return [*argv, "--", *plan["argv"]], files
 
 
 def bound_by(options: list[str]) -> list[tuple[str, str]]:

@@ -139,23 +139,17 @@ class ConfirmationInbox:
                 "Only an approval can be remembered; only then there are patterns."
             )
         await self._check_seen(confirmation_id, session_id)
-        arguments, changed = arguments if approved else None, None
+        arguments, changed, rule = arguments if approved else None, None, None
         decided_by = decided_by or current_caller().name
         confirmation = await self._pending(confirmation_id, session_id) if approved else None
-        if confirmation is not None and confirmation.elicitation is not None:
-            arguments = _answer_to(confirmation.elicitation, arguments or {})
-            if remember is not None:
-                raise InvalidRequest("An answer to a tool cannot be remembered.")
-        elif confirmation is not None and arguments is not None:
-            arguments = await self._completed(confirmation, arguments)
-            changed = _differing(confirmation.arguments, arguments)
-            if dump(arguments) == dump(confirmation.arguments):
-                arguments = None  # they are as they were
-            else:
-                confirmation = replace(confirmation, arguments=arguments)
-        rule = None
+        if confirmation is not None:
+            arguments, changed = await self._arguments(confirmation, arguments)
         if confirmation is not None and remember is not None:
             # Not in the event loop: texts are compared.
+            if confirmation.elicitation is not None:
+                raise InvalidRequest("An answer to a tool cannot be remembered.")
+            if arguments is not None:
+                confirmation = replace(confirmation, arguments=arguments)
             rule = await in_thread(self._rule, confirmation, remember, patterns or {}, decided_by)
         decision = ConfirmationDecision(
             approved=approved,
@@ -232,6 +226,23 @@ class ConfirmationInbox:
             return None
         confirmation = stored.confirmation
         return confirmation if session_id in (None, confirmation.session_id) else None
+
+    async def _arguments(
+        self, confirmation: Confirmation, arguments: JSONObject | None
+    ) -> tuple[JSONObject | None, str | None]:
+        """Return what the tool gets instead of its arguments, if that differs, and where it does.
+
+        Raises:
+            InvalidRequest: they do not fit.
+        """
+        if confirmation.elicitation is not None:
+            return _answer_to(confirmation.elicitation, arguments or {}), None
+        if arguments is None:
+            return None, None
+        arguments = await self._completed(confirmation, arguments)
+        if dump(arguments) == dump(confirmation.arguments):
+            return None, None
+        return arguments, _differing(confirmation.arguments, arguments)
 
     async def _completed(self, confirmation: Confirmation, arguments: JSONObject) -> JSONObject:
         """Return changed arguments as the tool gets them.

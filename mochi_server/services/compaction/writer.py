@@ -100,47 +100,31 @@ class CompactionWriter:
             raise ModelNotLoaded(model)
         self.last_read.forget(self.windows.weights_key(model))
         is_short = preemptible and await provider.reads_cancelled_prompts()
-        ratio = self.windows.ratio(model)
+        writing = _WritingModel(provider, name, num_ctx)
         most = min(room.summary_tokens, size // 4)
         budget = TokenBudget(
             prompt=size - min(NOTES_TOKENS, most),
             reply=min(NOTES_TOKENS, most),
-            ratio=ratio,
+            ratio=self.windows.ratio(model),
             part=min(
                 SHORT_PART_TOKENS if is_short else PART_TOKENS,
                 max(size // PARTS_OF_WINDOW, SMALLEST_PART),
             ),
         )
-        writing = _WritingModel(provider, name, num_ctx)
-        while True:
-            around = budget.tokens(INSTRUCTION + notes) + MARGIN_TOKENS
-            left = max(min(budget.prompt - around, budget.part), SMALLEST_PART)
-            part = next_part(messages, start, end, int(left * ratio))
-            try:
-                new = await writing.answer(question_about(part.text, notes), budget.reply)
-            except ContextOverflow:
-                if budget.is_least:
-                    raise
-                budget = budget.halved()
-            else:
-                break
-        new = without_inventions(new, part.text) or words_of_user(messages[start : part.end])
-        notes = with_new(notes, new)
-        if budget.tokens(notes) > most:
-            shorter = await writing.answer(question_for_shorter(notes, most), most)
-            notes = shortest(notes, with_new("", shorter), int(most * ratio))
+        new, covered_end = await writing.notes_of(messages[:end], start, notes, budget)
+        notes = await writing.within(most, with_new(notes, new), budget)
         if not notes:
             raise ProviderError("The model wrote no summary.", details={"model": model})
         summary = HistorySummary(
             text=notes,
-            covers=await in_thread_if(is_long, _digest, messages[: part.end]),
-            through_message_id=id_of(messages[part.end - 1]),
+            covers=await in_thread_if(is_long, _digest, messages[:covered_end]),
+            through_message_id=id_of(messages[covered_end - 1]),
             model=model,
             tokens=budget.tokens(notes),
             made_at=now(),
             requested=requested or (covered is not None and covered.summary.requested),
         )
-        return CoveredHistory(summary, part.end)
+        return CoveredHistory(summary, covered_end)
 
     async def room(self, session: ChatSession, model: str, most: int | None) -> HistoryRoom:
         """Return the room for a session in its model's largest window, tools not counted."""
@@ -179,6 +163,43 @@ class _WritingModel:
     provider: Provider
     name: str
     num_ctx: int | None
+
+    async def notes_of(
+        self, messages: list[JsonValue], start: int, notes: str, budget: TokenBudget
+    ) -> tuple[str, int]:
+        """Return notes about the messages from ``start`` on, and where the part of them ends.
+
+        Args:
+            messages: Those up to the last that may be covered.
+            start: Index of the first that the notes do not cover.
+            notes: Of what is before.
+            budget: What may be read at a time; less, where that does not fit.
+
+        Raises:
+            ContextOverflow: not even the smallest part fits.
+        """
+        while True:
+            around = budget.tokens(INSTRUCTION + notes) + MARGIN_TOKENS
+            left = max(min(budget.prompt - around, budget.part), SMALLEST_PART)
+            part = next_part(messages, start, len(messages), int(left * budget.ratio))
+            try:
+                new = await self.answer(question_about(part.text, notes), budget.reply)
+            except ContextOverflow:
+                if budget.is_least:
+                    raise
+                budget = budget.halved()
+            else:
+                new = without_inventions(new, part.text) or words_of_user(
+                    messages[start : part.end]
+                )
+                return new, part.end
+
+    async def within(self, most: int, notes: str, budget: TokenBudget) -> str:
+        """Return notes of at most so many tokens, written shorter where they are longer."""
+        if budget.tokens(notes) <= most:
+            return notes
+        shorter = await self.answer(question_for_shorter(notes, most), most)
+        return shortest(notes, with_new("", shorter), int(most * budget.ratio))
 
     async def answer(self, messages: list[JSONObject], most: int) -> str:
         """Return the text of an answer of at most so many tokens, without thinking."""
