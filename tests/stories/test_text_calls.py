@@ -252,6 +252,17 @@ async def test_all_calls_that_a_silent_model_repeats_are_answered_in_their_order
     assert text_of(await engine.turn(session)) == "saw left\n\nsaw right"
 
 
+async def test_the_answer_of_a_silent_model_leaves_out_what_failed_beside_what_did_not(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    failing = json.dumps({"name": "look", "arguments": {"place": {"type": "string"}}})
+    for _ in range(3):
+        ollama.reply([failing, "\n", *call("look")])
+    ollama.reply()
+    assert text_of(await engine.turn(session)) == "saw here"
+
+
 async def test_a_silent_model_after_the_last_round_is_answered_by_the_last_result(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:

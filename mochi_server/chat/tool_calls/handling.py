@@ -66,7 +66,7 @@ class ToolCalls:
     """What an earlier process has done with the first calls that are handled."""
     repeats: bool = field(default=False, init=False)
     """Whether the model goes on to repeat a call: it is to answer with what it has."""
-    _last_results: dict[int, str] = field(default_factory=dict, init=False)
+    _last_results: dict[int, ToolExecutionResult] = field(default_factory=dict, init=False)
     """What the calls of the last reply had as results when they were made first, by their index."""
     _outcomes: dict[tuple[str, str], _Outcome] = field(default_factory=dict, init=False)
     """The last result of each call in this turn, and how many times in a row it was that."""
@@ -78,8 +78,13 @@ class ToolCalls:
         return [tool.schema() for tool in self.tools.values()]
 
     def answer(self) -> str:
-        """Return the results of the last reply's calls, for a model that says nothing of them."""
-        texts = dict.fromkeys(text for _, text in sorted(self._last_results.items()))
+        """Return the results of the last reply's calls, for a model that says nothing of them.
+
+        Failures are told where nothing else is.
+        """
+        results = [self._last_results[index] for index in sorted(self._last_results)]
+        told = [each for each in results if each.success] or results
+        texts = dict.fromkeys(each.for_model() for each in told)
         return cut("\n\n".join(texts), self.execution.result_characters)
 
     async def run(
@@ -168,7 +173,7 @@ class ToolCalls:
             plan.refuse(reason, InvalidRequest.code)
         elif (outcome := self._outcomes.get(_key(call))) and outcome.times >= MOST_REPEATS:
             self.repeats = True
-            self._last_results[index] = outcome.result.for_model()
+            self._last_results[index] = outcome.result
             plan.refusal = outcome.again()
         else:
             await plan.validate(tool, call.arguments)
@@ -246,7 +251,7 @@ class ToolCalls:
 
     def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
         text = result.for_model()
-        self._last_results.setdefault(plan.index, text)
+        self._last_results.setdefault(plan.index, result)
         key, repeated = _key(plan.call), self._outcomes.get(_key(plan.call))
         times = repeated.times if repeated and repeated.result.for_model() == text else 0
         self._outcomes[key] = _Outcome(result, times + 1)
