@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -54,7 +54,9 @@ TEXTS = (
 """Questions whose answers are texts, whatever they look like."""
 BARS = {"ran": 0.8, "raw": 0, "wrong": 0}
 """Least share of tasks whose tool ran; most answers that show a call; most texts that ran."""
-SECONDS = 300
+SECONDS = 1800
+"""For the answer to one question, on a machine that is busy."""
+TOLD = ("tool_name", "arguments", "result", "error_message", "message")
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Outcome:
     """What became of one question."""
 
     ran: list[str] = field(default_factory=list)
+    events: list[object] = field(default_factory=list)
+    """What was called, with which results, and errors."""
     texts: list[str] = field(default_factory=list)
 
     def shows_call(self, names: set[str]) -> bool:
@@ -74,11 +78,11 @@ class Outcome:
         )
 
 
-async def ask(server: Server, model: str, question: str) -> Outcome:
+async def ask(server: Server, model: str, question: str, seed: int) -> Outcome:
     session = await server.new_session(
         model=model,
         tool_settings={"tools": TOOLS, "execution_policy": "never_confirm"},
-        options={"seed": 1},
+        options={"seed": seed},
     )
     outcome = Outcome()
     with anyio.fail_after(SECONDS):
@@ -86,6 +90,10 @@ async def ask(server: Server, model: str, question: str) -> Outcome:
             f"/chat/{session}/stream", {"message": question}, timeout=aiohttp.ClientTimeout()
         )
         async for event in stream:
+            if event.event in {"tool_call", "tool_result", "error"}:
+                outcome.events.append(
+                    {key: event.data.get(key) for key in TOLD if event.data.get(key)}
+                )
             if event.event == "tool_result" and event.data["success"]:
                 outcome.ran.append(event.data["tool_name"])
             if event.event == "tool_call_confirmation_required":
@@ -112,15 +120,16 @@ async def serving(given: str, ollama: str | None) -> AsyncIterator[tuple[Server,
             yield server, given if ollama else await local_model(server, Path(given))
 
 
-async def measure(given: str, ollama: str | None, *, verbose: bool) -> bool:
+async def measure(given: str, ollama: str | None, *, seed: int, texts: Path | None) -> bool:
     """Ask a model everything; return whether its bars are met."""
     ran = wrong = raw = 0
     async with serving(given, ollama) as (server, model):
         for question in (*TASKS, *CHATS, *TEXTS):
-            outcome = await ask(server, model, question)
-            if verbose:
-                row = {"question": question, "ran": outcome.ran, "texts": outcome.texts}
-                print(json.dumps(row), flush=True)
+            outcome = await ask(server, model, question, seed)
+            if texts:
+                row = {"model": given, "seed": seed, "question": question, **asdict(outcome)}
+                with texts.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
             if question in TEXTS:
                 wrong += bool(outcome.ran)
             else:
@@ -141,11 +150,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", help="GGUF files, or names of an Ollama's models")
     parser.add_argument("--ollama", metavar="URL")
-    parser.add_argument("--verbose", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--verbose", metavar="FILE", type=Path, help="append all calls and texts")
+    given = parser.parse_args()
     met = [
-        asyncio.run(measure(each, arguments.ollama, verbose=arguments.verbose))
-        for each in arguments.models
+        asyncio.run(measure(each, given.ollama, seed=given.seed, texts=given.verbose))
+        for each in given.models
     ]
     sys.exit(0 if all(met) else 1)
 

@@ -24,7 +24,7 @@ def calculate(expression: str) -> str:
     and the numbers pi, e and tau. Angles are in radians.
 
     Args:
-        expression: For example "(17.5 + 3) * 2**10 / sqrt(2)".
+        expression: The numbers and what is done with them, in one line.
     """
     if len(expression) > LONGEST:
         raise ValueError(f"The expression is longer than {LONGEST} characters.")
