@@ -362,6 +362,42 @@ async def test_tools_of_the_server_are_named_in_one_form(server, ollama, name):
     assert sorted(offered) == ["add", "weather"]
 
 
+SUM: Body = {"name": "add", "arguments": {"a": 2, "b": 3}}
+
+
+async def session_that_adds(server: Server) -> str:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    return await server.new_session(tool_settings=settings)
+
+
+@ALL
+async def test_a_model_that_repeats_a_call_and_says_nothing_is_answered_by_the_result(
+    server, ollama, name
+):
+    for _ in range(3):
+        ollama.reply(tool_calls=[SUM])
+    ollama.reply()
+    session_id = await session_that_adds(server)
+    answer = await ask(server, WIRES[name], X_Mochi_Session=session_id)
+    assert answer.status == 200
+    assert WIRES[name].text(answer.content) == "5"
+    assert (await said(server, session_id))[-1] == ("assistant", "5")
+
+
+@those_with("functions")
+async def test_functions_of_the_client_are_offered_after_a_call_of_the_server_is_repeated(
+    server, ollama, name
+):
+    for _ in range(3):
+        ollama.reply(tool_calls=[SUM])
+    ollama.reply(tool_calls=[{"name": "weather", "arguments": {"city": "Oslo"}}])
+    session_id = await session_that_adds(server)
+    wire = WIRES[name]
+    answer = await ask(server, wire, wire.functions("weather"), X_Mochi_Session=session_id)
+    assert wire.calls(answer.content)[-1] == "weather"
+    assert [tool["function"]["name"] for tool in ollama.chats[-1]["tools"]] == ["weather"]
+
+
 @ALL
 async def test_a_session_that_is_not_there_is_an_error(server, name):
     answer = await ask(server, WIRES[name], X_Mochi_Session="0123456789")
