@@ -184,7 +184,7 @@ async def test_a_call_that_fails_again_and_again_is_no_success_the_third_time(
 ) -> None:
     session = await session_of(engine)
     for _ in range(3):
-        ollama.reply(['{"name": "look", "arguments": {"place": {"type": "string"}}}'])
+        ollama.reply(['{"name": "look", "arguments": {"place": ["left", "right"]}}'])
     ollama.reply(["I cannot."])
     results = of_type(await engine.turn(session), "tool_result")
     assert [each["success"] for each in results] == [False] * 3
@@ -256,7 +256,7 @@ async def test_the_answer_of_a_silent_model_leaves_out_what_failed_beside_what_d
     engine: Bench, ollama: FakeOllama
 ) -> None:
     session = await session_of(engine)
-    failing = json.dumps({"name": "look", "arguments": {"place": {"type": "string"}}})
+    failing = json.dumps({"name": "look", "arguments": {"place": ["left"]}})
     for _ in range(3):
         ollama.reply([failing, "\n", *call("look")])
     ollama.reply()

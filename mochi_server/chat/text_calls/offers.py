@@ -79,6 +79,16 @@ class Offers:
             _is_kind(value, properties.get(key)) for key, value in arguments.items()
         )
 
+    def are_of_definition(self, name: str, arguments: JSONObject) -> bool:
+        """Return whether an argument is what its schema says: the tool is shown, not called."""
+        return any(
+            isinstance(value, dict)
+            and value.get("type") in _kinds(schema)
+            and "object" not in _kinds(schema)
+            for key, value in arguments.items()
+            if (schema := self._properties(name).get(key))
+        )
+
     def _properties(self, name: str) -> Mapping[str, Any]:
         properties: Mapping[str, Any] = self._parameters[name]["properties"]
         return properties

@@ -28,7 +28,7 @@ MOST_HELD: Final = 4096
 MOST_REFUSED: Final = 1000
 """Places in a reply where a call may have begun and did not; there is none in one with more."""
 MOST_REPEATS: Final = 3
-"""Times that a model writes the same call in a reply before it is stopped."""
+"""Times that a model writes the same call in a reply, also among others, before it is stopped."""
 MOST_BEFORE: Final = 1000
 """Characters before a call: what says more is an answer with an example in it."""
 
@@ -54,7 +54,7 @@ class TextCalls:
         self._offers = Offers(tools)
         self._held = ""
         self.is_over = False
-        """Whether the model only repeats a call: it need not write any more."""
+        """Whether the model only repeats what it calls: it need not write any more."""
         self._refused = 0
         """Beginnings that were none."""
         self._is_off = False
@@ -105,8 +105,8 @@ class TextCalls:
             self.is_over = True
 
     def _repeats(self) -> bool:
-        last = (self._read(in_full=False) or [])[-MOST_REPEATS:]
-        return len(last) == MOST_REPEATS and all(call == last[0] for call in last)
+        calls = self._read(in_full=False, with_results=self._is_first) or []
+        return bool(calls) and calls.count(calls[-1]) >= MOST_REPEATS
 
     def _read(self, *, in_full: bool, with_results: bool = False) -> list[WrittenCall] | None:
         """Return the calls of what is held back, if it has nothing else."""
@@ -212,7 +212,7 @@ class TextCalls:
             if name is None:
                 return []
             arguments = as_kept(self._offers.arguments_of(name, written))
-            if arguments is None:
+            if arguments is None or self._offers.are_of_definition(name, arguments):
                 return []
             if not is_surely_meant and not self._offers.fits(name, arguments):
                 return []

@@ -79,17 +79,32 @@ def test_no_more_is_held_back_than_a_call_may_have(begin: str, rest: str) -> Non
         assert sent - shown <= MOST_HELD
 
 
-def test_a_model_that_repeats_a_call_is_stopped_and_calls_once() -> None:
+OSLO = '{"name": "get_weather", "arguments": {"city": "Oslo"}}\n'
+NOTES = '{"name": "list_notes", "arguments": {}}\n'
+
+
+@pytest.mark.parametrize(
+    ("repeated", "names"),
+    [
+        (OSLO, ["get_weather"]),
+        (OSLO + NOTES, ["get_weather", "list_notes"]),
+        (NOTES + OSLO + NOTES, ["list_notes", "get_weather"]),
+        (OSLO + '{"result": "rain"}\n', ["get_weather"]),
+    ],
+)
+def test_a_model_that_repeats_calls_is_stopped_and_makes_each_once(
+    repeated: str, names: list[str]
+) -> None:
     stage = TextCalls(TOOLS)
     chunks: list[Chunk] = []
-    for piece in '{"name": "get_weather", "arguments": {"city": "Oslo"}}\n' * 20:
+    for piece in repeated * 50:
         chunks += stage.add([ContentDelta(piece)])
         if stage.is_over:
             break
-    call, finish = chunks
-    assert isinstance(call, ToolCall)
+    *calls, finish = chunks
+    assert [each.name for each in calls if isinstance(each, ToolCall)] == names
+    assert len(calls) == len(names)
     assert isinstance(finish, Finish)
-    assert call.arguments == {"city": "Oslo"}
 
 
 @pytest.mark.parametrize("text", ["x{", "`", "<", "[", '{"a":1},', "\n{"])
