@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -251,6 +252,49 @@ class BackgroundTasks:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=seconds)
+
+
+class RoundLimiter:
+    """Lets few tasks begin in each round of the event loop, in the order in which they come.
+
+    A round has one step of each task that can go on. Where hundreds begin at once, streams would
+    wait for the first steps of all of them before they send their next token.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Let so many tasks begin in a round."""
+        self._most = most
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Whose rounds are counted; None while no task comes."""
+        self._begun = 0
+        """Tasks that have begun in this round."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Wait for a round with room, which is this one where few tasks come."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._begun, self._waiting = loop, 0, deque()
+            loop.call_soon(self._begin_round, loop)
+        if self._begun < self._most:
+            self._begun += 1
+        else:
+            waiter = loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    def _begin_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop:
+            return
+        self._begun = 0
+        while self._waiting and self._begun < self._most:
+            if not (waiter := self._waiting.popleft()).done():  # it may be cancelled
+                waiter.set_result(None)
+                self._begun += 1
+        if self._begun:
+            loop.call_soon(self._begin_round, loop)
+        else:
+            self._loop = None
 
 
 @dataclass(slots=True)
