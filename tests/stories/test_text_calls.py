@@ -263,6 +263,19 @@ async def test_the_answer_of_a_silent_model_leaves_out_what_failed_beside_what_d
     assert text_of(await engine.turn(session)) == "saw here"
 
 
+async def test_a_long_result_that_is_an_answer_says_once_what_was_cut(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    write_tools(tmp_path / "tools", init=TOOLS.replace('f"saw {place}"', '"x" * 1_000_000'))
+    async with bench(tmp_path, ollama) as engine:
+        for _ in range(3):
+            ollama.reply([*call("look")])
+        ollama.reply()
+        events = await engine.turn(await session_of(engine))
+        assert text_of(events) == of_type(events, "tool_result")[0]["result"]
+        assert text_of(events).count("cut here") == 1
+
+
 async def test_a_silent_model_after_the_last_round_is_answered_by_the_last_result(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:

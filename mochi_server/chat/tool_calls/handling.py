@@ -84,8 +84,9 @@ class ToolCalls:
         """
         results = [self._last_results[index] for index in sorted(self._last_results)]
         told = [each for each in results if each.success] or results
-        texts = dict.fromkeys(each.for_model() for each in told)
-        return cut("\n\n".join(texts), self.execution.result_characters)
+        first, *others = dict.fromkeys(each.for_model() for each in told) or [""]
+        text = "\n\n".join([first, *others])
+        return cut(text, max(len(first), self.execution.result_characters))
 
     async def run(
         self, calls: Sequence[ToolCall], results: Results
