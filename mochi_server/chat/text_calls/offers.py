@@ -59,11 +59,14 @@ class Offers:
     def arguments_of(self, name: str, call: WrittenCall) -> JSONObject:
         """Return the arguments; texts of XML are read as what the tool's schema says.
 
-        Small models copy words of the schema into the arguments: those are left out.
+        Small models copy words of the schema into the arguments: those are left out. Of a whole
+        definition with the value in it, that is taken.
         """
         properties = self._properties(name)
         return {
-            key: _typed(str(value), properties.get(key)) if call.are_texts else value
+            key: _typed(str(value), properties.get(key))
+            if call.are_texts
+            else _value_of(value, properties.get(key))
             for key, value in call.arguments.items()
             if key in properties or key not in _SCHEMA_WORDS or not properties
         }
@@ -79,15 +82,11 @@ class Offers:
             _is_kind(value, properties.get(key)) for key, value in arguments.items()
         )
 
-    def are_of_definition(self, name: str, arguments: JSONObject) -> bool:
-        """Return whether an argument is what its schema says: the tool is shown, not called."""
-        return any(
-            isinstance(value, dict)
-            and value.get("type") in _kinds(schema)
-            and "object" not in _kinds(schema)
-            for key, value in arguments.items()
-            if (schema := self._properties(name).get(key))
-        )
+    def is_definition(self, name: str, arguments: JSONObject) -> bool:
+        """Return whether all arguments are what the schema says of them: a tool that is shown."""
+        properties = self._properties(name)
+        are_copied = [_is_copied(value, properties.get(key)) for key, value in arguments.items()]
+        return bool(are_copied) and all(are_copied)
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         properties: Mapping[str, Any] = self._parameters[name]["properties"]
@@ -122,6 +121,16 @@ def _is_kind(value: object, schema: object) -> bool:
     if isinstance(value, str) and not set(kinds) <= {"object", "array"}:
         return True
     return any(isinstance(value, _KINDS.get(kind, (object,))) for kind in kinds)
+
+
+def _is_copied(value: object, schema: object) -> bool:
+    """Return whether a value says of which kind it is to be, as the schema does."""
+    kinds = _kinds(schema)
+    return isinstance(value, dict) and "object" not in kinds and value.get("type") in kinds
+
+
+def _value_of(value: Any, schema: object) -> Any:  # noqa: ANN401 - any JSON
+    return value["value"] if _is_copied(value, schema) and "value" in value else value
 
 
 def _typed(text: str, schema: object) -> Any:  # noqa: ANN401 - any JSON

@@ -212,7 +212,7 @@ class TextCalls:
             if name is None:
                 return []
             arguments = as_kept(self._offers.arguments_of(name, written))
-            if arguments is None or self._offers.are_of_definition(name, arguments):
+            if arguments is None or self._offers.is_definition(name, arguments):
                 return []
             if not is_surely_meant and not self._offers.fits(name, arguments):
                 return []
