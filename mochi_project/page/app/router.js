@@ -1,14 +1,19 @@
-// The address of what is shown, behind the `#`: "" is a new chat, "chat/ID" a session.
+// The address of what is shown, behind the `#`: "" is a new chat, "chat/ID" a session, "tag/TAG" the chats of a tag.
 
 import { signal } from "./library.js";
+
+/** Pages that need a name. */
+const NAMED = ["chat", "tag"];
 
 function current() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   try {
-    return { page, name: decodeURIComponent(rest.join("/")) };
+    const name = decodeURIComponent(rest.join("/"));
+    if (name || !NAMED.includes(page)) return { page, name };
   } catch {
-    return { page: "", name: "" };
+    // What is no address is a new chat.
   }
+  return { page: "", name: "" };
 }
 
 export const route = signal(current());

@@ -59,8 +59,6 @@ export const t = {
   newChat: "New chat",
   search: "Search",
   archived: "Archived",
-  onlyTag: "Only with a tag",
-  allTags: "All tags",
   found: "Found",
   pinned: "Pinned",
   future: "In the future",

@@ -34,6 +34,7 @@ function resource(path, empty) {
 
 export const models = resource("models", { models: [], problems: [] });
 export const inMemory = resource("../../ollama/api/ps", { models: [] }); // of vendors, that is not known
+export const tags = resource("tags", { tags: [] });
 export const tools = resource("tools", { tools: {}, groups: {}, problems: [] });
 export const agents = resource("agents", { agents: {}, problems: [] });
 export const prompts = resource("system-prompts", { prompts: [] });

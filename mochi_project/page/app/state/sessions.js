@@ -1,60 +1,99 @@
-// The list of sessions, as it is now on the server: other tabs and programs change it as well.
+// Lists of sessions, as they are now on the server: other tabs and programs change it as well.
 
 import { blob, get, part, patch, post, postForBlob, query, remove } from "../api.js";
-import { batch, effect, signal } from "../library.js";
+import { batch, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
 import { connectionLost, tokenIsMissing } from "../api.js";
+import { tags } from "./catalogue.js";
 import { attempt, doUnlessUndone } from "./notices.js";
 
 const PAGE = 60;
 const POLL_MILLISECONDS = 2000;
-
-export const sessions = signal([]);
-export const problems = signal([]);
-export const isLoaded = signal(false);
-export const hasMore = signal(false);
-export const filter = signal({ query: "", archived: false, tag: "" });
-
-/** The filter by which `sessions` were found; another one may be on its way. */
-export const foundBy = signal(filter.peek());
-
-/** Runs that go on, by the id of their session. */
-export const activeRuns = signal(new Map());
+const TYPING_MILLISECONDS = 200;
 
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
 
-let wanted = PAGE;
-let latest = 0;
+/** A search finds what is archived as well, and so does a tag. */
+function archivedOf({ query: words, archived, tag }) {
+  if (archived) return "true";
+  return tag || words.trim() ? "all" : "false";
+}
+
+/** The sessions that a filter `{query, archived, tag}` selects. */
+export class SessionList {
+  sessions = signal([]);
+  problems = signal([]);
+  isLoaded = signal(false);
+  hasMore = signal(false);
+
+  #wanted = PAGE;
+  #latest = 0;
+  #answered = "";
+  #timer = null;
+
+  constructor(filter) {
+    this.filter = signal(filter);
+
+    /** The filter by which `sessions` were found; another one may be on its way. */
+    this.foundBy = signal(filter);
+  }
+
+  async load() {
+    this.#latest += 1;
+    const number = this.#latest;
+    const asked = this.filter.peek();
+    const answer = await get(`sessions${query({
+      query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: this.#wanted,
+    })}`);
+    if (number !== this.#latest) return; // the filter has changed since
+    const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
+    batch(() => {
+      if (JSON.stringify(shown) !== JSON.stringify(this.sessions.peek())) this.sessions.value = shown;
+      this.foundBy.value = asked;
+      this.problems.value = answer.problems;
+      this.hasMore.value = answer.next_cursor !== null;
+      this.isLoaded.value = true;
+    });
+    const answered = JSON.stringify(answer.sessions);
+    if (answered !== this.#answered) tags.reload();
+    this.#answered = answered;
+  }
+
+  /** Search for what has been typed, when nothing more is. */
+  search(words) {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.find({ query: words }), TYPING_MILLISECONDS);
+  }
+
+  /** Change the filter. */
+  find(changes) {
+    this.filter.value = { ...this.filter.peek(), ...changes };
+    this.#wanted = PAGE;
+    return attempt(() => this.load());
+  }
+
+  loadMore() {
+    this.#wanted += PAGE;
+    return attempt(() => this.load());
+  }
+}
+
+/** The list at the side. */
+export const sideList = new SessionList({ query: "", archived: false });
+export const { sessions } = sideList;
+
+/** The lists that are shown. */
+export const lists = new Set([sideList]);
+
+const load = () => Promise.all([...lists].map((each) => each.load()));
+
+/** Runs that go on, by the id of their session. */
+export const activeRuns = signal(new Map());
 
 export function title(session) {
   return session.title || session.preview || t.newChat;
-}
-
-/** A search finds what is archived as well. */
-function archivedOf(words, isOnlyArchived) {
-  if (isOnlyArchived) return "true";
-  return words.trim() ? "all" : "false";
-}
-
-async function load() {
-  latest += 1;
-  const number = latest;
-  const asked = filter.peek();
-  const { query: words, archived, tag } = asked;
-  const answer = await get(
-    `sessions${query({ query: words.trim(), archived: archivedOf(words, archived), tag, limit: wanted })}`,
-  );
-  if (number !== latest) return; // the filter has changed since
-  const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
-  batch(() => {
-    if (JSON.stringify(shown) !== JSON.stringify(sessions.peek())) sessions.value = shown;
-    foundBy.value = asked;
-    problems.value = answer.problems;
-    hasMore.value = answer.next_cursor !== null;
-    isLoaded.value = true;
-  });
 }
 
 async function loadRuns() {
@@ -65,11 +104,6 @@ async function loadRuns() {
 }
 
 export const refresh = () => attempt(load);
-
-export function loadMore() {
-  wanted += PAGE;
-  return refresh();
-}
 
 /** Look for changes again and again while the page is seen. */
 export function watch() {
@@ -86,15 +120,6 @@ export function watch() {
   }
   look();
   document.addEventListener("visibilitychange", () => refresh());
-  let first = true;
-  effect(() => {
-    filter.value; // eslint-disable-line no-unused-expressions -- the effect depends on it
-    if (!first) {
-      wanted = PAGE;
-      refresh();
-    }
-    first = false;
-  });
 }
 
 /** Change sessions, one after another; `pairs` are `[id, changes]` each. */
@@ -114,7 +139,7 @@ export const createSession = async (settings) => (await post("sessions", setting
 export function deleteSessions(some) {
   const ids = some.map(({ session_id: id }) => id);
   deleted.value = [...deleted.peek(), ...ids];
-  sessions.value = sessions.peek().filter((each) => !ids.includes(each.session_id));
+  for (const { sessions: shown } of lists) shown.value = shown.peek().filter((each) => !ids.includes(each.session_id));
   if (ids.includes(route.peek().name)) go("");
   const keep = () => {
     deleted.value = deleted.peek().filter((each) => !ids.includes(each));

@@ -6,6 +6,7 @@ import { address, go, route } from "../router.js";
 import { count as inboxCount } from "../state/inbox.js";
 import { token } from "../storage.js";
 import { t } from "../texts.js";
+import { visible } from "../visible.js";
 import { NewChatPage, SessionPage } from "./chat-page.js";
 import { DialogHost } from "./dialog.js";
 import { Notices } from "./notices.js";
@@ -92,11 +93,11 @@ export function App() {
   const openSidebar = () => setSidebarOpen(true);
   const Page = others.get(page);
   const section = sectionOf(page);
-  const place = page === "inbox" ? page : section;
+  const lateTitle = page === "tag" ? visible(name) : t.page[page === "inbox" ? page : section];
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
-  if (page === "chat" && name) main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
+  if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
-  else if (place && !loaded) main = html`<${LatePage} key=${page} title=${t.page[place]} openSidebar=${openSidebar} />`;
+  else if (lateTitle && !loaded) main = html`<${LatePage} key=${page} title=${lateTitle} openSidebar=${openSidebar} />`;
   if (section) main = html`<div class="with-sections"><${Sections} current=${section} />${main}</div>`;
   return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {

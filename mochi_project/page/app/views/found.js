@@ -1,6 +1,6 @@
 // What a search has found in the chat that is opened from it: scrolled to, and marked.
 
-import { signal, useLayoutEffect, useMemo, useValue } from "../library.js";
+import { html, signal, useLayoutEffect, useMemo, useValue } from "../library.js";
 
 const MOST_MARKS = 1000;
 
@@ -12,6 +12,9 @@ export function remember({ session_id: id, snippet }) {
   const words = (snippet ?? []).filter(({ match }) => match).map(({ text }) => text.toLowerCase());
   found.value = words.length > 0 ? { id, words: [...new Set(words)] } : null;
 }
+
+/** Return a passage with its words marked. */
+export const marked = (snippet) => snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text));
 
 /** Return the index of the first message that has the most of these words, or -1. */
 function placeOf(words, messages) {

@@ -9,6 +9,7 @@ import { NewPresetPage, PresetsPage } from "./presets-page.js";
 import { NewPromptPage, PromptsPage } from "./prompts-page.js";
 import { RulesPage } from "./rules-page.js";
 import { ServersPage } from "./servers-page.js";
+import { TagPage } from "./tag-page.js";
 import { ToolsPage } from "./tools-page.js";
 
 export const PAGES = new Map(Object.entries({
@@ -24,4 +25,5 @@ export const PAGES = new Map(Object.entries({
   rules: RulesPage,
   servers: ServersPage,
   health: HealthPage,
+  tag: TagPage,
 }));

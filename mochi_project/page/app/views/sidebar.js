@@ -1,18 +1,18 @@
 // The list of sessions, and the way to the other pages.
 
-import { html, memo, useEffect, useRef, useValue } from "../library.js";
+import { html, memo, useEffect, useRef, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
+import { tags } from "../state/catalogue.js";
 import { importFiles } from "../state/imports.js";
 import { confirmations, count as inboxCount } from "../state/inbox.js";
 import { attempt } from "../state/notices.js";
 import { selection, toggle } from "../state/selection.js";
 import {
-  activeRuns, change, changeAll, deleteSessions, download, downloadArchive, filter, foundBy, hasMore, isLoaded,
-  loadMore, problems, sessions, title,
+  activeRuns, change, changeAll, deleteSessions, download, downloadArchive, sessions, sideList, title,
 } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
-import { remember } from "./found.js";
+import { marked, remember } from "./found.js";
 import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf } from "./parts.js";
@@ -36,7 +36,7 @@ async function changeTags(session) {
   if (tags !== null) await attempt(() => change(session.session_id, { tags }));
 }
 
-function sessionActions(session) {
+export function sessionActions(session) {
   const { session_id: id, pinned, archived } = session;
   const set = (changes) => attempt(() => change(id, changes));
   return [
@@ -59,9 +59,7 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
   const content = html`<span class="session-title" dir="auto">${name}</span>
       ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
         aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
-      ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
-        ${session.snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text))}
-      </span>`}
+      ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">${marked(session.snippet)}</span>`}
       ${((isSearch && session.archived) || session.tags.length > 0) && html`<span class="tags">
         ${isSearch && session.archived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
@@ -143,10 +141,10 @@ function List() {
   const { name, page } = useValue(route);
   const active = useValue(activeRuns);
   const waiting = new Set(useValue(confirmations).map(({ session_id: id }) => id));
-  const more = useValue(hasMore);
-  const loaded = useValue(isLoaded);
-  const unreadable = useValue(problems);
-  const { query, archived, tag } = useValue(foundBy);
+  const more = useValue(sideList.hasMore);
+  const loaded = useValue(sideList.isLoaded);
+  const unreadable = useValue(sideList.problems);
+  const { query, archived } = useValue(sideList.foundBy);
   const isSearch = query.trim() !== "";
   const selected = useValue(selection);
   const isSelecting = selected !== null;
@@ -170,43 +168,49 @@ function List() {
         isRunning=${active.has(session.session_id)} isWaiting=${waiting.has(session.session_id)}
         isSelected=${selected?.includes(session.session_id) ?? null} />`)}</ul>
     </section>`)}
-    ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived || tag ? t.nothingFound : t.noSessions}</p>`}
-    ${more && html`<button type="button" class="quiet wide" onClick=${loadMore}>${t.showMore}</button>`}
+    ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived ? t.nothingFound : t.noSessions}</p>`}
+    ${more && html`<button type="button" class="quiet wide" onClick=${() => sideList.loadMore()}>${t.showMore}</button>`}
     ${unreadable.length > 0 && html`<p class="hint">${t.unreadable(unreadable.length)}</p>`}
   </nav>`;
 }
 
+/** A field that searches in a list of sessions. */
+export function SearchBox({ list, label, ...rest }) {
+  return html`<label class="search-box">
+    <${Icon} name="search" />
+    <input type="search" placeholder=${t.search} aria-label=${label} defaultValue=${list.filter.peek().query}
+      onInput=${(event) => list.search(event.target.value)} autocomplete="off" ...${rest} />
+  </label>`;
+}
+
 function Search() {
-  const { query, archived, tag } = useValue(filter);
-  const timer = useRef(null);
-  const onInput = (event) => {
-    const words = event.target.value;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      filter.value = { ...filter.peek(), query: words };
-    }, 200);
-  };
+  const { archived } = useValue(sideList.filter);
   const onKey = (event) => {
     if (event.key === "Escape" && event.target.value) event.stopPropagation(); // it empties the field
+    walk(event);
   };
-  const tags = [...new Set(sessions.peek().flatMap((session) => session.tags))].sort();
   return html`<div class="search">
-    <label class="search-box" onKeyDown=${walk}>
-      <${Icon} name="search" />
-      <input type="search" id="search" onKeyDown=${onKey} placeholder=${t.search} aria-label=${t.search}
-        value=${query} onInput=${onInput} autocomplete="off" />
-    </label>
-    <div class="row">
-      <label class="check"><input type="checkbox" checked=${archived}
-        onChange=${(event) => { filter.value = { ...filter.peek(), archived: event.target.checked }; }} />
-        ${t.archived}</label>
-      ${(tags.length > 0 || tag) && html`<select aria-label=${t.onlyTag} value=${tag}
-        onChange=${(event) => { filter.value = { ...filter.peek(), tag: event.target.value }; }}>
-        <option value="">${t.allTags}</option>
-        ${[...new Set([...tags, ...(tag ? [tag] : [])])].map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
-      </select>`}
-    </div>
+    <${SearchBox} list=${sideList} label=${t.search} id="search" onKeyDown=${onKey} />
+    <label class="check"><input type="checkbox" checked=${archived}
+      onChange=${(event) => sideList.find({ archived: event.target.checked })} />${t.archived}</label>
   </div>`;
+}
+
+const FEW = 8; // tags
+
+/** The tags of all chats, each of which is a place. */
+function Tags() {
+  const { value: { tags: all } } = useValue(tags.state);
+  const { page, name } = useValue(route);
+  const [isWhole, setWhole] = useState(false);
+  if (all.length === 0) return null;
+  return html`<nav class="places" aria-label=${t.tags}>
+    ${(isWhole ? all : all.slice(0, FEW)).map(({ tag, session_count: count }) => html`<a class="tag" key=${tag}
+      href=${address("tag", tag)} aria-current=${page === "tag" && name === tag ? "page" : null}
+      ><span dir="auto">${tag}</span>${" "}<small>${count}</small></a>`)}
+    ${all.length > FEW && html`<button type="button" class="quiet small" aria-expanded=${`${isWhole}`}
+      onClick=${() => setWhole(!isWhole)}>${isWhole ? t.showLess : t.showMore}</button>`}
+  </nav>`;
 }
 
 export function Sidebar({ isOpen, close }) {
@@ -244,6 +248,7 @@ export function Sidebar({ isOpen, close }) {
     </div>
     <button type="button" class="new-chat" onClick=${newChat}><${Icon} name="add" />${t.newChat}</button>
     <${Search} />
+    <${Tags} />
     <${List} />
     <nav class="pages" aria-label=${t.pages}>
       <a href=${address("inbox")} aria-current=${page === "inbox" ? "page" : null}>
