@@ -246,7 +246,7 @@ export const t = {
   notificationsAreOn: "Notifications are on",
   notificationsRefused: "The browser does not allow notifications.",
   answerIsDone: "The answer is done",
-  inboxIsEmpty: "Nothing waits for you.",
+  inboxIsEmpty: "Nothing waits for you. Calls of tools that need your decision are shown here, from all chats, such as:",
   conversationOf: (name) => `In: ${name}`,
 
   // Settings of a chat
@@ -320,7 +320,7 @@ export const t = {
   sentTo: "Texts are sent to",
   isInMemory: "In memory",
 
-  noTools: "There are no tools. They are Python files in the folder MOCHI_TOOLS_DIR.",
+  noTools: "There are no tools. They are Python files in the folder MOCHI_TOOLS_DIR, such as letters/__init__.py with:",
   toolSource: "From",
   groups: "Groups",
   isDestructive: "Destructive",
@@ -331,13 +331,14 @@ export const t = {
   schema: "Schema of the arguments",
   source: "Source",
 
-  noAgents: "There are no agents. They are folders in MOCHI_AGENTS_DIR.",
+  noAgents: "There are no agents. They are folders in MOCHI_AGENTS_DIR, each with a SKILL.md, such as proofreader/SKILL.md with:",
   modelOfConversation: "that of the conversation",
   folder: "Folder",
   licence: "Licence",
 
   aboutPrompts: "Texts for system prompts. A conversation keeps the text that it began with.",
-  noPrompts: "There are no prompts yet.",
+  noPrompts: "There are no prompts yet. A prompt is a text such as:",
+  examplePrompt: "Answer in plain words, and say so where you are not sure.",
   newPrompt: "New prompt",
   fileName: "File name",
   words: (count) => (count === 1 ? "1 word" : `${number(count)} words`),

@@ -6,7 +6,7 @@ import { agents } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Code, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
+import { ActionButton, Code, Empty, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
 
 function Agent({ agent }) {
   const facts = [
@@ -23,6 +23,13 @@ function Agent({ agent }) {
       <${Code} label=${t.systemPrompt} text=${agent.system_prompt} />`}`;
 }
 
+const EXAMPLE = `---
+name: proofreader
+description: Corrects a text. Use it before a text is sent.
+---
+
+Correct spelling and grammar, and say in one line what you changed.`;
+
 export function AgentsPage({ openSidebar }) {
   const state = useFresh(agents);
   const all = Object.values(state.value.agents);
@@ -34,7 +41,7 @@ export function AgentsPage({ openSidebar }) {
     actions=${html`<${ActionButton} label=${t.reload} run=${reload} />`}>
     <${Loaded} state=${state}>
       <${Problems} problems=${state.value.problems} />
-      ${all.length === 0 && html`<p class="hint">${t.noAgents}</p>`}
+      ${all.length === 0 && html`<${Empty} text=${t.noAgents} example=${EXAMPLE} />`}
       <ul class="plain">${all.map((agent) => html`<${Entry} key=${agent.name} icon="agent"
         name=${agent.name} summary=${agent.description} tone=${agent.valid ? "" : "failed"}
         state=${agent.valid ? t.toolCount(agent.tool_count) : t.cannotBeUsed}

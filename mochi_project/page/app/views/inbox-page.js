@@ -12,7 +12,7 @@ import { Decision } from "./decision.js";
 import { Elicitation } from "./elicitation.js";
 import { Icon } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { Moment } from "./parts.js";
+import { Empty, Moment } from "./parts.js";
 
 /** A link to the conversation in which a call waits, by its title. */
 function Conversation({ id }) {
@@ -51,12 +51,15 @@ function Entry({ confirmation }) {
   </li>`;
 }
 
+const EXAMPLE = `write_file {"path": "notes/plan.md"}`;
+
 export function InboxPage({ openSidebar }) {
   const waiting = useValue(confirmations);
   const isTold = useValue(areOn);
   return html`<${PageFrame} title=${t.page.inbox} openSidebar=${openSidebar} actions=${canNotify && html`<button
       type="button" class="toggle" aria-pressed=${`${isTold}`} title=${t.notifiesOf} onClick=${toggle}>${t.notifications}</button>`}>
-    ${waiting.length === 0 && html`<p class="hint">${t.inboxIsEmpty}</p>`}
+    ${waiting.length === 0 && html`<${Empty} text=${t.inboxIsEmpty} example=${EXAMPLE}>
+      <a class="button" href=${address("")}>${t.newChat}</a></${Empty}>`}
     <ul class="plain">
       ${waiting.map((confirmation) => html`<${Entry} key=${confirmation.confirmation_id}
         confirmation=${confirmation} />`)}

@@ -1,6 +1,7 @@
 // What several pages are made of: entries that unfold, facts, problems with file and line.
 
 import { Boundary, html, useEffect, useState, useValue } from "../library.js";
+import { copy } from "../markdown/code.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -63,12 +64,12 @@ export function Entry({ icon, name, summary, state, tone = "", load, body }) {
   </li>`;
 }
 
-/** A list without entries: what it is for, an example of an entry, and a button that begins one. */
+/** A list without entries: what it is for, an example, and what begins one; without that, a button that copies the example. */
 export function Empty({ text, example, children }) {
   return html`<div class="empty">
     <p>${text}</p>
     <${Code} label=${t.example} text=${example} />
-    <div class="row">${children}</div>
+    <div class="row">${children ?? html`<button type="button" onClick=${() => copy(example)}>${t.copyExample}</button>`}</div>
   </div>`;
 }
 

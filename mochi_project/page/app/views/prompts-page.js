@@ -10,7 +10,7 @@ import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
-import { Loaded, useFresh } from "./parts.js";
+import { Empty, Loaded, useFresh } from "./parts.js";
 
 async function askToDelete(name) {
   if (!(await confirm(t.deleteThis, visible(name), t.delete))) return;
@@ -68,7 +68,8 @@ function PromptList({ openSidebar }) {
     actions=${html`<a class="button" href=${address("new-prompt")}>${t.newPrompt}</a>`}>
     <p class="hint">${t.aboutPrompts}</p>
     <${Loaded} state=${state}>
-      ${state.value.prompts.length === 0 && html`<p class="hint">${t.noPrompts}</p>`}
+      ${state.value.prompts.length === 0 && html`<${Empty} text=${t.noPrompts} example=${t.examplePrompt}>
+        <a class="button" href=${address("new-prompt")}>${t.newPrompt}</a></${Empty}>`}
       <ul class="plain">${state.value.prompts.map(({ filename, preview, word_count: words }) => html`
         <li class="card line" key=${filename}>
           <a class="card-head" href=${address("prompts", filename)}>

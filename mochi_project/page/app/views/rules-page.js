@@ -3,7 +3,6 @@
 import { get, part, query, remove } from "../api.js";
 import { html, useEffect, useState } from "../library.js";
 import { policies } from "../state/catalogue.js";
-import { copy } from "../markdown/code.js";
 import { attempt, notify } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -76,8 +75,7 @@ export function RulesPage({ openSidebar }) {
     <p class="hint">${t.aboutRules}</p>
     <${Loaded} state=${state}>
       ${problems.map((problem) => html`<p class="warning" dir="auto" key=${problem}>${visible(problem)}</p>`)}
-      ${rules.length === 0 && problems.length === 0 && html`<${Empty} text=${t.noRules} example=${EXAMPLE}>
-        <button type="button" onClick=${() => copy(EXAMPLE)}>${t.copyExample}</button></${Empty}>`}
+      ${rules.length === 0 && problems.length === 0 && html`<${Empty} text=${t.noRules} example=${EXAMPLE} />`}
       <${RuleList} rules=${rules} onRemoved=${policies.reload} />
     </${Loaded}>
   </${PageFrame}>`;

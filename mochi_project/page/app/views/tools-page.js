@@ -5,7 +5,7 @@ import { html } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { PageFrame } from "./page-frame.js";
-import { ActionButton, Code, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
+import { ActionButton, Code, Empty, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
 
 const yesOrNo = (value) => (value ? t.yes : t.no);
 
@@ -27,6 +27,10 @@ function Tool({ tool }) {
     ${tool.source && html`<h2 class="label">${t.source}</h2><${Code} label=${t.source} text=${tool.source} />`}`;
 }
 
+const EXAMPLE = `def count_letters(word: str) -> str:
+    """Count the letters of a word."""
+    return str(sum(letter.isalpha() for letter in word))`;
+
 export function ToolsPage({ openSidebar }) {
   const state = useFresh(tools);
   const all = Object.values(state.value.tools);
@@ -38,7 +42,7 @@ export function ToolsPage({ openSidebar }) {
     actions=${html`<${ActionButton} label=${t.reload} run=${reload} />`}>
     <${Loaded} state=${state}>
       <${Problems} problems=${state.value.problems} />
-      ${all.length === 0 && html`<p class="hint">${t.noTools}</p>`}
+      ${all.length === 0 && html`<${Empty} text=${t.noTools} example=${EXAMPLE} />`}
       <ul class="plain">${all.map(({ name, description }) => html`<${Entry} key=${name} icon="tool"
         name=${name} summary=${description} load=${() => get(`tools/${part(name)}`)}
         body=${(tool) => html`<${Tool} tool=${tool} />`} />`)}</ul>

@@ -1,0 +1,59 @@
+"""Pages of a server that has nothing yet: in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.waiting import until
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "example", "action"),
+    [
+        ("inbox", "Nothing waits for you.", "write_file", "New chat"),
+        ("prompts", "There are no prompts yet.", "Answer in plain words", "New prompt"),
+        ("tools", "There are no tools.", "def count_letters", "Copy the example"),
+        ("agents", "There are no agents.", "name: proofreader", "Copy the example"),
+    ],
+)
+async def test_an_empty_page_shows_an_example_and_what_to_do(shared, name, says, example, action):
+    size = {"width": 390, "height": 664}
+    async with shared.page(f"/#/{name}", viewport=size) as page:
+        main = page.get_by_role("main")
+        await expect(main).to_contain_text(says)
+        await expect(main.get_by_role("group", name="Example")).to_contain_text(example)
+        await expect_accessible(page)
+        if action == "Copy the example":
+            await main.get_by_role("button", name=action).click()
+            await expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+        else:
+            await main.get_by_role("link", name=action).last.click()
+            await expect(page.get_by_role("textbox").last).to_be_visible()
+
+
+async def test_the_examples_of_a_tool_and_an_agent_are_one(tmp_path):
+    async with browser_with_server(tmp_path) as own, own.page() as page:
+        for name, file in (
+            ("tools", "tools/letters/__init__.py"),
+            ("agents", "agents/proofreader/SKILL.md"),
+        ):
+            await page.goto(f"{own.server.url}/#/{name}")
+            place = page.get_by_role("main").get_by_role("group", name="Example")
+            path = tmp_path / file
+            path.parent.mkdir(parents=True)
+            path.write_text(await place.inner_text())
+
+        async def has_both():
+            _, tools = await own.server.get("/tools")
+            _, agents = await own.server.get("/agents")
+            return "count_letters" in tools["tools"] and "proofreader" in agents["agents"]
+
+        await until(has_both, bool)
+        _, agents = await own.server.get("/agents")
+        assert agents["agents"]["proofreader"]["valid"], agents
