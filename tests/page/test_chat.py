@@ -453,7 +453,8 @@ async def test_a_history_is_compacted_and_the_page_shows_where_the_summary_stand
     await expect(page.locator(".messages > *").nth(2)).to_have_class("summary-line")
 
 
-async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
+async def long_chat(shared, page) -> None:
+    """Open a chat of 5,000 messages."""
     messages = [
         {"role": role, "content": f"Message {number} of the {role}."}
         for number in range(2500)
@@ -465,6 +466,10 @@ async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
     session_id = answer["imported"][0]["session_id"]
     await page.goto(f"{shared.server.url}/#/chat/{session_id}")
     await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+
+
+async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
+    await long_chat(shared, page)
     articles = page.locator(".messages article")
     assert await articles.count() < 200
     scroller = page.locator(".scroller")
@@ -473,6 +478,15 @@ async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
     assert await articles.count() < 400
     await scroller.evaluate("element => { element.scrollTop = element.scrollHeight }")
     await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+
+
+async def test_what_is_at_the_top_stays_in_view_when_earlier_messages_come_above_it(shared, page):
+    await long_chat(shared, page)
+    await expect(page.locator(".messages article").first).to_contain_text("Message 2480")
+    await page.locator(".scroller").evaluate("element => { element.scrollTop = 0 }")
+    await expect(page.get_by_text("Message 2460 of the user.")).to_be_attached()
+    await expect(page.get_by_text("Message 2480 of the user.")).to_be_in_viewport()
+    assert await page.locator(".messages article").count() < 200
 
 
 COMES_TO = """async (runs) => {

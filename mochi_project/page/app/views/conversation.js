@@ -1,7 +1,7 @@
 // The messages of a session. Only the latest are drawn at first; more when one scrolls up.
 
 import { answerKey, withoutLastAnswer } from "../conversation/history.js";
-import { html, useEffect, useRef, useState, useValue } from "../library.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { t } from "../texts.js";
 import { useEnd } from "./end.js";
 import { Failure } from "./failure.js";
@@ -15,6 +15,7 @@ function Earlier({ count, show }) {
   const element = useRef(null);
   useEffect(() => {
     const observer = new IntersectionObserver(([entry]) => entry.isIntersecting && show(), {
+      root: element.current.closest(".scroller"),
       rootMargin: "400px 0px 0px",
     });
     observer.observe(element.current);
@@ -61,7 +62,12 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const sent = useValue(chat.sending);
   const [limit, setLimit] = useState(WINDOW);
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
+  const fromEnd = useRef(null);
   useEffect(() => setLimit(WINDOW), [id]);
+  useLayoutEffect(() => { // at the top, browsers would show what has come above
+    if (fromEnd.current !== null) scroller.current.scrollTop = scroller.current.scrollHeight - fromEnd.current;
+    fromEnd.current = null;
+  }, [limit]);
   useEffect(() => {
     if (!sent) return;
     found.value = null; // to mark it takes time with each piece of an answer
@@ -76,12 +82,15 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
   const place = placeOfSummary(session, items);
+  const showEarlier = () => {
+    fromEnd.current = scroller.current.scrollHeight - scroller.current.scrollTop;
+    setLimit(most + WINDOW);
+  };
   const line = place !== undefined
     && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
-      ${items.length > most && html`<${Earlier} count=${items.length - most}
-        show=${() => setLimit(most + WINDOW)} />`}
+      ${items.length > most && html`<${Earlier} count=${items.length - most} show=${showEarlier} />`}
       ${shown.flatMap((item) => item.kind === "question"
         ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
             chat=${chat} isBusy=${isBusy} />`]
