@@ -252,6 +252,16 @@ async def test_all_calls_that_a_silent_model_repeats_are_answered_in_their_order
     assert text_of(await engine.turn(session)) == "saw left\n\nsaw right"
 
 
+async def test_what_a_silent_model_calls_beside_a_repeated_call_is_no_part_of_the_answer(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    for other in ("left", "right", "above"):
+        ollama.reply([*call("look", other), "\n", *call("look")])
+    ollama.reply()
+    assert text_of(await engine.turn(session)) == "saw here"
+
+
 async def test_the_answer_of_a_silent_model_leaves_out_what_failed_beside_what_did_not(
     engine: Bench, ollama: FakeOllama
 ) -> None:

@@ -67,7 +67,7 @@ class ToolCalls:
     repeats: bool = field(default=False, init=False)
     """Whether the model goes on to repeat a call: it is to answer with what it has."""
     _last_results: dict[int, ToolExecutionResult] = field(default_factory=dict, init=False)
-    """What the calls of the last reply had as results when they were made first, by their index."""
+    """Results of the calls of the last reply, by their index; of repeated ones alone, if any."""
     _outcomes: dict[tuple[str, str], _Outcome] = field(default_factory=dict, init=False)
     """The last result of each call in this turn, and how many times in a row it was that."""
 
@@ -78,7 +78,7 @@ class ToolCalls:
         return [tool.schema() for tool in self.tools.values()]
 
     def answer(self) -> str:
-        """Return the results of the last reply's calls, for a model that says nothing of them.
+        """Return the last results, or those of repeated calls, for a model that says nothing.
 
         Failures are told where nothing else is.
         """
@@ -252,7 +252,8 @@ class ToolCalls:
 
     def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
         text = result.for_model()
-        self._last_results.setdefault(plan.index, result)
+        if not self.repeats:
+            self._last_results[plan.index] = result
         key, repeated = _key(plan.call), self._outcomes.get(_key(plan.call))
         times = repeated.times if repeated and repeated.result.for_model() == text else 0
         self._outcomes[key] = _Outcome(result, times + 1)
