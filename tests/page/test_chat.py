@@ -113,6 +113,26 @@ async def test_an_answer_is_stopped_and_kept(page):
     await expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
 
 
+async def test_an_answer_that_is_stopped_before_it_begins_ends_at_once(shared, page):
+    await send(page, scripted("First."))
+    await answered(page)
+    is_due = asyncio.Event()
+
+    async def hold(route):
+        await is_due.wait()
+        await route.continue_()
+
+    await page.route("**/chat/*/runs", hold)
+    async with page.expect_request("**/chat/*/runs"):
+        await send(page, scripted([{"text_message": {"text": "one two three"}}, STALL]))
+    await page.get_by_role("button", name="Stop").click()
+    async with page.expect_request("**/runs/*/stop"):
+        is_due.set()
+    await expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+    await send(page, scripted("Third."))
+    await expect(page.locator(".answer").last).to_contain_text("Third.")
+
+
 async def test_a_reload_in_mid_stream_shows_the_rest(shared, page):
     text = "one two three four five"
     await send(page, scripted([{"text_message": {"text": text}}, STALL]))

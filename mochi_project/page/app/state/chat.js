@@ -45,6 +45,7 @@ class Chat {
 
   #reading = null;
   #ended = new Set();
+  #isStopped = false;
   #loads = 0;
   #shown = 0;
 
@@ -160,8 +161,10 @@ class Chat {
   }
 
   async #startRun(body = {}) {
+    this.#isStopped = false;
     const { run_id: runId } = await this.inOrder(() =>
       post(`chat/${part(this.id)}/runs`, { ...body, ...this.#thinking() }));
+    if (this.#isStopped) post(`runs/${part(runId)}/stop`).catch(fail);
     if (this.isOpen) this.#read(runId, { isOwn: true });
     else this.sending.value = null;
   }
@@ -196,7 +199,9 @@ class Chat {
     return this.#startRun({ keep: true });
   }
 
+  /** Stop the run; one that has not begun yet, as soon as it begins. */
   async stop() {
+    this.#isStopped = true;
     if (this.#reading) await post(`runs/${part(this.#reading.id)}/stop`);
   }
 
