@@ -50,8 +50,13 @@ function isLink(address) {
   return RULES.ALLOWED_URI_REGEXP.test(address.trim());
 }
 
+const RELATIVE = /^(?!#|[a-z][a-z\d+.-]*:)/i;
+
+/** Return a link. One without a server leads nowhere from here, and has its address beside it. */
 function link(address, label) {
-  return isLink(address) ? `<a href="${escape(address.trim())}">${label}</a>` : label;
+  const shown = escape(address.trim());
+  if (isLink(address)) return `<a href="${shown}">${label}</a>`;
+  return shown && RELATIVE.test(shown) && label !== shown ? `${label} (<code>${shown}</code>)` : label;
 }
 
 const plain = (text) => `<p class="plain" dir="auto">${escape(text)}</p>\n`;
