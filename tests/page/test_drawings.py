@@ -17,6 +17,7 @@ from tests.support.page import (
     scripted,
     send,
 )
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
@@ -61,6 +62,44 @@ async def test_diagrams_and_charts_are_drawn_and_their_source_is_there(shared):
         await expect(page.get_by_text("Cannot be drawn: Parse error on line 2")).to_be_visible()
         await expect(page.locator(".answer pre").last).to_be_visible()
         await expect_accessible(page)
+
+
+async def test_a_chart_that_fills_its_place_is_not_made_smaller_on_a_telephone(shared):
+    size = {"width": 390, "height": 664}
+    async with shared.page(viewport=size) as page:
+        await send(page, scripted(fence("vega-lite", CHART | {"width": "container"})))
+        [width] = await drawn(page, 1)
+        shown = await page.locator(".drawing img").evaluate("image => image.clientWidth")
+        assert width - 1 <= shown <= size["width"], (width, shown)
+        await expect_accessible(page)
+
+
+async def test_a_long_source_is_not_drawn_and_says_why(shared):
+    async with shared.page() as page:
+        await send(page, scripted(fence("mermaid", DIAGRAM + "\n%% " + "x" * 50_000)))
+        await answered(page)
+        line = "Cannot be drawn: its source is longer than 50,000 characters"
+        await expect(page.get_by_text(line)).to_be_visible()
+
+
+NEVER = "document.title = 'at work'; window.draw = () => new Promise(() => {});"
+
+
+async def test_a_drawing_that_never_ends_is_given_up_and_the_next_one_is_drawn(shared):
+    async with shared.page() as page:
+        await page.clock.install()
+        await page.reload()
+        await page.route("**/frame/draw.js", lambda route: route.fulfill(body=NEVER))
+        await send(page, scripted(fence("mermaid", DIAGRAM)))
+        await page.locator("iframe").wait_for(state="attached")
+        inner = next(each for each in page.frames if each.parent_frame)
+        await until(inner.title, "at work".__eq__)
+        await page.clock.fast_forward(20_000)
+        await expect(page.get_by_text("Cannot be drawn: it takes too long")).to_be_visible()
+        await expect(page.locator("iframe")).to_have_count(0)
+        await page.unroute("**/frame/draw.js")
+        await send(page, scripted(fence("mermaid", DIAGRAM)))
+        await drawn(page, 1)
 
 
 async def test_drawings_follow_the_theme(shared):

@@ -48,6 +48,7 @@ export const t = {
   showDrawing: "Show drawing",
   showSource: "Show source",
   tooLongToDraw: "it takes too long",
+  longSource: (most) => `its source is longer than ${number(most)} characters`,
   task: (isDone) => (isDone ? "Done" : "To do"),
   file: "File",
   theme: "Light or dark",

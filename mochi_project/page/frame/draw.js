@@ -3,7 +3,7 @@
 
 let count = 0;
 
-async function drawDiagram(source, isDark) {
+async function drawDiagram(source, width, isDark) {
   window.mermaid.initialize({
     startOnLoad: false,
     securityLevel: "strict",
@@ -26,15 +26,12 @@ const DARK = {
   style: { "guide-label": { fill: "#ccc" }, "guide-title": { fill: "#ddd" }, text: { fill: "#ddd" }, cell: { stroke: "#555" } },
 };
 
-/** Width of a chart that is to fill its place. */
-const WIDTH = 640;
-
-async function drawChart(source, isDark, isLite) {
+async function drawChart(source, width, isDark, isLite) {
   const { vega, vegaLite } = window;
   const config = { background: "transparent", ...(isDark && DARK) };
   let spec = JSON.parse(source);
   if (isLite) {
-    if (spec.width === "container") spec.width = WIDTH;
+    if (spec.width === "container") Object.assign(spec, { width, autosize: spec.autosize ?? { type: "fit-x", contains: "padding" } });
     spec = vegaLite.compile(spec, { config }).spec;
   }
   const loader = { load: () => Promise.reject(new Error("data of other addresses are not loaded")) };
@@ -47,8 +44,8 @@ async function drawChart(source, isDark, isLite) {
 
 const KINDS = {
   mermaid: drawDiagram,
-  vega: (source, isDark) => drawChart(source, isDark, false),
-  "vega-lite": (source, isDark) => drawChart(source, isDark, true),
+  vega: (source, width, isDark) => drawChart(source, width, isDark, false),
+  "vega-lite": (source, width, isDark) => drawChart(source, width, isDark, true),
 };
 
 /** Return SVG with a size of its own, as a picture needs it. */
@@ -62,9 +59,9 @@ function asPicture(markup) {
 }
 
 /** Return `{svg}`, or `{problem}` with one line why there is none. */
-window.draw = async ({ kind, source, isDark }) => {
+window.draw = async ({ kind, source, width, isDark }) => {
   try {
-    return { svg: asPicture(await KINDS[kind](source, isDark)) };
+    return { svg: asPicture(await KINDS[kind](source, width, isDark)) };
   } catch (error) {
     return { problem: `${error?.message ?? error}`.split("\n")[0].replace(/:$/, "") };
   }

@@ -5,6 +5,7 @@ import { theme } from "../views/theme.js";
 
 const MILLISECONDS = 20_000; // a drawing takes at most, libraries included
 const LONGEST = 50_000; // characters
+const PADDING = 13; // of a drawing in its place, with the border
 
 const VEGA = ["vendor/vega/vega.min.js", "vendor/vega-interpreter/vega-interpreter.min.js"];
 const SCRIPTS = {
@@ -40,8 +41,8 @@ function open() {
   return frame;
 }
 
-async function draw(kind, source) {
-  if (source.length > LONGEST) throw new Error(t.tooLongToDraw);
+async function draw(kind, source, width) {
+  if (source.length > LONGEST) throw new Error(t.longSource(LONGEST));
   const element = await open();
   const names = SCRIPTS[kind].filter((name) => !sent.has(name));
   const scripts = await Promise.all(names.map(read));
@@ -58,7 +59,8 @@ async function draw(kind, source) {
       clearTimeout(timer);
       resolve(data);
     };
-    element.contentWindow.postMessage({ scripts, kind, source, isDark: theme.peek() === "dark" }, "*", [port2]);
+    const isDark = theme.peek() === "dark";
+    element.contentWindow.postMessage({ scripts, kind, source, width, isDark }, "*", [port2]);
   });
   port1.close();
   if (problem !== undefined) throw new Error(problem);
@@ -93,11 +95,16 @@ function addParts(block) {
 
 const isTried = (block) => block.nextElementSibling?.matches(".drawing, .drawing-problem");
 
+const WIDEST = 640; // a chart that fills its place
+
+/** Return how wide a chart is that fills the place of a block: wider ones would be shown with smaller letters. */
+const widthFor = (block) => Math.min(WIDEST, block.parentElement.clientWidth - 2 * PADDING);
+
 async function drawBlock(block) {
   const { language } = block.dataset;
   let content;
   try {
-    const svg = await (last = last.catch(() => {}).then(() => draw(language, block.textContent)));
+    const svg = await (last = last.catch(() => {}).then(() => draw(language, block.textContent, widthFor(block))));
     content = document.createElement("img");
     content.alt = t.drawingOf(language);
     content.src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
