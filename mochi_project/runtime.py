@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.conf import settings
@@ -26,6 +27,7 @@ from mochi_server.backends import (
     build_backend,
     build_provider,
     import_class,
+    package_problems,
 )
 from mochi_server.chat.confirmations import ConfirmationStore
 from mochi_server.config import MochiServerSettings, server_processes
@@ -103,7 +105,11 @@ class ProviderHandler(BackendHandler[Provider]):
             super().check(alias)
 
     def build(self, alias: str) -> Provider:
-        return build_provider(alias, self.backends[alias])
+        return build_provider(alias, self.backends[alias], self._problems.get(alias))
+
+    @cached_property
+    def _problems(self) -> dict[str, str | None]:
+        return package_problems(self.backends)
 
 
 class StorageHandler(BackendHandler[SessionStorage]):

@@ -9,13 +9,14 @@ One table of what is there by default serves the library and its Django face, wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import MochiServerSettings, SettingsError, secret_files
-from .plugins import import_problem, plugins, why
+from .plugins import load_problem, plugins, why
 
 if TYPE_CHECKING:
     from .providers.base import Provider
@@ -199,13 +200,19 @@ def build_backend(backend: Mapping[str, Any], base: type[T], *arguments: object)
     return import_class(backend, base)(*arguments, **backend.get("OPTIONS", {}))
 
 
-def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
-    """Build a provider; one without models where the ``PACKAGE`` that brings it cannot be used."""
+def package_problems(backends: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+    """Try to load the providers of packages, side by side, and say by alias what hinders each."""
+    paths = {alias: str(each["BACKEND"]) for alias, each in backends.items() if "PACKAGE" in each}
+    with ThreadPoolExecutor(len(paths) or 1) as threads:
+        return dict(zip(paths, threads.map(load_problem, paths, paths.values()), strict=True))
+
+
+def build_provider(alias: str, backend: Mapping[str, Any], problem: str | None = None) -> Provider:
+    """Build a provider; one without models where the ``PACKAGE`` that brings it has a problem."""
     from .providers.base import Provider  # noqa: PLC0415 - a quicker start of commands
 
     if "PACKAGE" not in backend:
         return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
-    problem = import_problem(str(backend["BACKEND"]).rpartition(".")[0])
     if problem is None:
         try:
             return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]

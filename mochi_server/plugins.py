@@ -22,22 +22,24 @@ from typing import Final, Literal, cast
 
 Group = Literal["mochi_server.providers", "mochi_server.tools"]
 
-IMPORT_SECONDS: Final = 30.0
-"""Longest import of a package's provider."""
+LOAD_SECONDS: Final = 30.0
+"""Longest time until a package's provider is imported and built."""
 
-_IMPORTED: Final = 85
-"""Exit code of a process whose import has returned, or has raised an error."""
+_LOADED: Final = 85
+"""Exit code of a process in which a provider was built, or an error was raised."""
 
-_TRY_IMPORT: Final = f"""
+_TRY_TO_LOAD: Final = f"""
 import sys
-sys.path[:] = sys.argv[2:]
+module, name, alias, *sys.path[:] = sys.argv[1:]
 from importlib import import_module
 from os import _exit
 try:
-    import_module(sys.argv[1])
+    value = getattr(import_module(module), name)
+    if isinstance(value, type):
+        value(alias)
 except (Exception, SystemExit):
     pass
-_exit({_IMPORTED})
+_exit({_LOADED})
 """
 
 
@@ -92,12 +94,13 @@ def _plugin(entry: EntryPoint) -> Plugin:
     return Plugin(entry.name, module.strip(), attribute.strip(), package)
 
 
-def import_problem(module: str, seconds: float = IMPORT_SECONDS) -> str | None:
-    """Say why no process could go on that imports a module: it is tried in another one.
+def load_problem(alias: str, path: str, seconds: float = LOAD_SECONDS) -> str | None:
+    """Say why no process could go on that builds a provider: it is tried in another one.
 
-    None if the import returns or raises an error, which whoever imports it gets. Blocks.
+    None if it is built or raises an error, which whoever builds it gets. Blocks.
     """
-    command = (sys.executable, "-c", _TRY_IMPORT, module, *sys.path)
+    module, _, name = path.rpartition(".")
+    command = (sys.executable, "-c", _TRY_TO_LOAD, module, name, alias, *sys.path)
     try:
         ended = subprocess.run(  # noqa: S603 - Python itself
             command,
@@ -108,10 +111,10 @@ def import_problem(module: str, seconds: float = IMPORT_SECONDS) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"its import has not ended after {seconds:g} seconds"
-    if ended.returncode == _IMPORTED:
+        return f"loading it has not ended after {seconds:g} seconds"
+    if ended.returncode == _LOADED:
         return None
-    return f"its import ends the process, with exit code {ended.returncode}"
+    return f"loading it ends the process, with exit code {ended.returncode}"
 
 
 def why(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from .backends import (
     build_tool_sources,
     default_providers,
     default_storages,
+    package_problems,
 )
 from .chat import ChatService, Conversations, RequestLimits, RunRegistry, StatusService
 from .chat.completions import CompletionService
@@ -164,9 +165,11 @@ class Runtime:
                 "MOCHI_DATA_DIR; . is the working directory."
             )
         if providers is None:
+            backends = default_providers(settings)
+            problems = package_problems(backends)
             providers = {
-                alias: build_provider(alias, backend)
-                for alias, backend in default_providers(settings).items()
+                alias: build_provider(alias, backend, problems.get(alias))
+                for alias, backend in backends.items()
             }
         if storages is None:
             storages = {

@@ -25,7 +25,7 @@ same = mochi_same:say_backwards
 """
 PROBLEM = "The package mochi-broken 2.0 cannot be used: RuntimeError: nothing works here"
 PROBLEM_OF_EXIT = (
-    "The package mochi-broken 2.0 cannot be used: its import ends the process, with exit code 3"
+    "The package mochi-broken 2.0 cannot be used: loading it ends the process, with exit code 3"
 )
 PROBLEMS_OF_TOOLS = [
     "The tools cannot be loaded: the tool's process ended with exit code 3.",
