@@ -91,12 +91,13 @@ def markdown(characters: int) -> str:
 
 
 @asynccontextmanager
-async def running_server(folder: Path) -> AsyncIterator[str]:
+async def running_server(folder: Path, **settings: str) -> AsyncIterator[str]:
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("MOCHI_")},
         "MOCHI_ENVIRONMENT": "test",
         "MOCHI_DATA_DIR": str(folder),
         "MOCHI_TEST_WORDS_PER_SECOND": str(TOKENS_PER_SECOND),
+        **settings,
     }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "mochi_server", "--port", "0"),

@@ -10,7 +10,6 @@ import { attempt, doUnlessUndone } from "./notices.js";
 
 const PAGE = 60;
 const POLL_MILLISECONDS = 2000;
-const TYPING_MILLISECONDS = 200;
 
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
@@ -31,7 +30,8 @@ export class SessionList {
   #wanted = PAGE;
   #latest = 0;
   #answered = "";
-  #timer = null;
+  #typed = null;
+  #isSearching = false;
 
   constructor(filter) {
     this.filter = signal(filter);
@@ -61,10 +61,17 @@ export class SessionList {
     this.#answered = answered;
   }
 
-  /** Search for what has been typed, when nothing more is. */
-  search(words) {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.find({ query: words }), TYPING_MILLISECONDS);
+  /** Search for what is typed; of what is typed while a search is under way, for the last alone. */
+  async search(words) {
+    this.#typed = words;
+    if (this.#isSearching) return;
+    this.#isSearching = true;
+    while (this.#typed !== null) {
+      const typed = this.#typed;
+      this.#typed = null;
+      await this.find({ query: typed });
+    }
+    this.#isSearching = false;
   }
 
   /** Change the filter. */
