@@ -413,7 +413,8 @@ class Runtime:
             max_queued=self.settings.max_queued_runs,
             share=self.settings.max_caller_share,
         )
-        self.sessions.settle_run = self.agent_sessions.settle_run = registry.settle
+        for sessions in (self.sessions, self.agent_sessions):
+            sessions.settle_run, sessions.check_run_left = registry.settle, registry.check_left
         return registry
 
     def attachment_sweeper(self) -> AttachmentSweeper:

@@ -77,6 +77,10 @@ class SessionManager:
         self.settle_run: Callable[[str, str | None], Awaitable[None]] | None = None
         """Called with a claimed session's id and that of its last run, before it is changed: makes
         sure that the run is over, or raises SessionBusy."""
+        self.check_run_left: Callable[[str, str | None], Awaitable[None]] | None = None
+        """Called with the same before a claim is taken that was not given back: raises SessionBusy
+        if a process still executes the run."""
+        self.storage.check_lapsed = self._check_lapsed
         self.space: SpaceLimit | None = None
         """Of what each owner may keep."""
         self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
@@ -313,6 +317,13 @@ class SessionManager:
             if version is None:
                 raise SessionNotFound(session_id=session_id)
             yield await self._load(session_id, version)
+
+    async def _check_lapsed(self, session_id: str) -> None:
+        """Leave a claim to its process, which may have stood still, as long as its run goes on."""
+        if self.check_run_left is not None:
+            with suppress(SessionNotFound, SessionUnreadable):
+                run_id = (await self.get(session_id)).metadata.last_run_id
+                await self.check_run_left(session_id, run_id)
 
     async def check_run(self, session: ChatSession) -> None:
         """Make sure that the last run of a claimed session is over.

@@ -27,7 +27,13 @@ from mochi_project import use_own_settings
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import MochiError, SessionExists, SessionNotFound
 from mochi_server.sessions.storage.base import Entry, SessionChanged, check_session_id
-from mochi_server.sessions.storage.leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
+from mochi_server.sessions.storage.leased import (
+    LEASE_SECONDS,
+    ClaimLapsed,
+    Lease,
+    LeasedStorage,
+    claim_lost,
+)
 
 if not apps.ready:  # a program that uses the library without its face
     use_own_settings()
@@ -241,20 +247,24 @@ class DatabaseStorage(LeasedStorage):
 
     @override
     async def _take(
-        self, session_id: str, lease: Lease, token: str, seconds: float
+        self, session_id: str, lease: Lease, token: str, seconds: float, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
-        work = partial(self._take_lease, session_id, lease, token, timedelta(seconds=seconds))
+        length = timedelta(seconds=seconds)
+        work = partial(self._take_lease, session_id, lease, token, length, may_lapse=may_lapse)
         return await run_to_completion(self._threads.run(work))
 
     def _take_lease(
-        self, session_id: str, lease: Lease, token: str, length: timedelta
+        self, session_id: str, lease: Lease, token: str, length: timedelta, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
         row = self._row(session_id)
-        free = row.filter(_is_over(lease) | Q(**{lease: token}))
+        over = _is_over(lease) if may_lapse else Q(**{f"{lease}_until": None})
+        free = row.filter(over | Q(**{lease: token}))
         values: dict[str, Any] = {lease: token, f"{lease}_until": Now() + length}
         if not free.update(**values):
             self._make_row(session_id)
             if not free.update(**values):
+                if row.filter(_is_over(lease)).exists():
+                    raise ClaimLapsed
                 return None
         version = row.values_list("version", flat=True).first()
         return () if version is None else (version,)

@@ -13,7 +13,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -112,8 +112,9 @@ class OfDatabase(Bench):
         return self._any
 
     async def _let_be_over(self, lease: str) -> None:
-        row, past = self._any._row(ID), datetime(2000, 1, 1, tzinfo=timezone.utc)
-        await self._any._threads.run(lambda: row.update(**{lease: past}))
+        held = self._any._row(ID).filter(**{f"{lease}__isnull": False})
+        past = datetime(2000, 1, 1, tzinfo=timezone.utc)
+        await self._any._threads.run(lambda: held.update(**{lease: past}))
 
     async def expire(self) -> None:
         await self._let_be_over("claim_until")
@@ -172,7 +173,7 @@ class State:
 
     content: bytes | None = None
     claimed_by: Turn | None = None
-    """Who has claimed the session last, and so may write it."""
+    """Who has claimed the session last and not given it back, and so may write it."""
     lease: Turn | None = None
     """Whose lease has not expired."""
 
@@ -230,6 +231,18 @@ class World:
     def written(self, content: bytes) -> None:
         self.state = replace(self.state, content=content)
 
+    @contextmanager
+    def checking_lapsed(self, process: Process) -> Iterator[None]:
+        """Make sure that a claim is looked at first exactly if the last one was not given back."""
+        checked: list[str] = []
+
+        async def check_lapsed(session_id: str) -> None:
+            checked.append(session_id)
+
+        process.storage.check_lapsed = check_lapsed
+        yield
+        assert checked == ([ID] if self.state.claimed_by else [])
+
     # What processes do
 
     async def claim(self, process: Process) -> None:
@@ -239,7 +252,8 @@ class World:
                     pass
             return
         process.claim, process.turn = AsyncExitStack(), Turn(next(self.numbers))
-        version = await process.claim.enter_async_context(process.storage.claim(ID))
+        with self.checking_lapsed(process):
+            version = await process.claim.enter_async_context(process.storage.claim(ID))
         assert (version is None) == (self.state.content is None)
         self.state = replace(self.state, claimed_by=process.turn, lease=process.turn)
 
@@ -253,7 +267,7 @@ class World:
         state, turn = self.state, process.turn
         if state.lease == turn:
             state = replace(state, lease=None)
-        if state.content is None and state.claimed_by == turn:
+        if state.claimed_by == turn:
             state = replace(state, claimed_by=None)
         self.state, process.turn, process.claim = state, None, None
 
@@ -318,8 +332,9 @@ class World:
         if process.turn or self.state.lease:
             await self.claim(process)  # is refused
             return
-        async with process.storage.claim(ID), process.storage.lock(ID):
-            await process.storage.delete(ID)
+        with self.checking_lapsed(process):
+            async with process.storage.claim(ID), process.storage.lock(ID):
+                await process.storage.delete(ID)
         self.state = State()
 
     # What happens to them

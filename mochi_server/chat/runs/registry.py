@@ -504,6 +504,26 @@ class RunRegistry:
             await self._requests.withdraw_stop(run_id)
         return await self.status(run_id)
 
+    async def check_left(self, session_id: str, run_id: str | None) -> None:
+        """Refuse a session whose last run another process executes.
+
+        Raises:
+            SessionBusy: it does.
+        """
+        if run_id is None or self._ended.get(session_id) == run_id or run_id in self._running:
+            return
+        try:
+            read = await read_run(self._journal, run_id)
+        except StorageError:
+            return  # it cannot be known now; turns go on
+        if read is None or read.progress.end is not None or not read.part.is_held:
+            return
+        progress = read.progress
+        if may_see(progress.head.owner) and (
+            session_id in {progress.head.session_id, *progress.agent_sessions}
+        ):
+            raise SessionBusy(session_id=session_id)
+
     async def settle(self, session_id: str, run_id: str | None) -> None:
         """Make sure that a session's last run is over; the caller has claimed the session.
 

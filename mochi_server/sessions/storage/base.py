@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
@@ -134,6 +134,10 @@ class SessionStorage(ABC):
         Raises:
             SessionBusy: another turn is running.
         """
+
+    check_lapsed: Callable[[str], Awaitable[None]] | None = None
+    """Called before a claim is taken whose process has not given it back, and may still be alive;
+    raises SessionBusy if its turn goes on."""
 
     # Subclasses may override these.
 

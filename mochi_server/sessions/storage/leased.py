@@ -37,6 +37,10 @@ LOST = "another process has taken it over, or the storage has forgotten the clai
 Lease = Literal["lock", "claim"]
 
 
+class ClaimLapsed(Exception):
+    """The last claim was not given back, but its lease is over: its process has died or is slow."""
+
+
 class LeasedStorage(SessionStorage):
     """Sessions of one collection, at a server that several processes use."""
 
@@ -59,11 +63,14 @@ class LeasedStorage(SessionStorage):
 
     @abstractmethod
     async def _take(
-        self, session_id: str, lease: Lease, token: str, seconds: float
+        self, session_id: str, lease: Lease, token: str, seconds: float, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
         """Take a lease, and return the version, empty if nothing is stored.
 
         None: another one has it.
+
+        Raises:
+            ClaimLapsed: it was not given back; only unless ``may_lapse``.
         """
 
     @abstractmethod
@@ -89,7 +96,7 @@ class LeasedStorage(SessionStorage):
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         async with self._waiting.holding(check_session_id(session_id)):
             token, pause = secrets.token_hex(8), 0.002
-            while (version := await self._request(session_id, "lock", token, LOCK_SECONDS)) is None:
+            while (version := await self._request(session_id, "lock", token)) is None:
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
             try:
@@ -103,7 +110,7 @@ class LeasedStorage(SessionStorage):
         token = secrets.token_hex(8)
         if check_session_id(session_id) in self._claims:  # its lease may be over: its turn is not
             raise SessionBusy(session_id=session_id)
-        version = await self._request(session_id, "claim", token, self._lease_seconds)
+        version = await self._request_claim(session_id, token)
         if version is None:
             raise SessionBusy(session_id=session_id)
         self._claims[session_id] = token
@@ -116,12 +123,22 @@ class LeasedStorage(SessionStorage):
                 del self._claims[session_id]
             await self._release(session_id, "claim", token)
 
+    async def _request_claim(self, session_id: str, token: str) -> tuple[int, ...] | None:
+        """Take the claim, and one that was not given back only if its turn does not go on."""
+        if self.check_lapsed is not None:
+            try:
+                return await self._request(session_id, "claim", token, may_lapse=False)
+            except ClaimLapsed:
+                await self.check_lapsed(session_id)
+        return await self._request(session_id, "claim", token)
+
     async def _request(
-        self, session_id: str, lease: Lease, token: str, seconds: float
+        self, session_id: str, lease: Lease, token: str, *, may_lapse: bool = True
     ) -> tuple[int, ...] | None:
         """Take a lease if it is free; a cancellation in between gives it back."""
+        seconds = LOCK_SECONDS if lease == "lock" else self._lease_seconds
         try:
-            return await self._take(session_id, lease, token, seconds)
+            return await self._take(session_id, lease, token, seconds, may_lapse=may_lapse)
         except asyncio.CancelledError:
             await self._release(session_id, lease, token)
             raise

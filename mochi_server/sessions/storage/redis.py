@@ -26,7 +26,7 @@ from ...core.outages import OutageRetry
 from ...core.redis import connect
 from ...errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from .base import Entry, SessionChanged, check_session_id
-from .leased import LEASE_SECONDS, Lease, LeasedStorage, claim_lost
+from .leased import LEASE_SECONDS, ClaimLapsed, Lease, LeasedStorage, claim_lost
 
 DAY_MS: Final = 86_400_000
 
@@ -134,10 +134,13 @@ local function keep(key, milliseconds)
 end
 """
 
-# KEYS: lease, content, state. ARGV: token, milliseconds, whether it is a claim.
+# KEYS: lease, content, state.
+# ARGV: token, milliseconds, whether it is a claim, whether the lease of the last one may be over.
 _TAKE = f"""
 {_KEEP}
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local last = redis.call('GET', KEYS[1])
+if last ~= ARGV[1] then
+  if not last and ARGV[4] == '0' and redis.call('HGET', KEYS[3], 'claim') then return 'lapsed' end
   if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return false end
   if ARGV[3] == '1' then redis.call('HSET', KEYS[3], 'claim', ARGV[1]) end
 end
@@ -168,9 +171,7 @@ return answers
 # KEYS: lease, state. ARGV: token.
 _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-if redis.call('HLEN', KEYS[2]) == 1 and redis.call('HGET', KEYS[2], 'claim') == ARGV[1] then
-  redis.call('DEL', KEYS[2])
-end
+if redis.call('HGET', KEYS[2], 'claim') == ARGV[1] then redis.call('HDEL', KEYS[2], 'claim') end
 """
 
 
@@ -344,13 +345,15 @@ class RedisStorage(LeasedStorage):
 
     @override
     async def _take(
-        self, session_id: str, lease: Lease, token: str, seconds: float
+        self, session_id: str, lease: Lease, token: str, seconds: float, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
         keys = [self._key(session_id, kind) for kind in (lease, "content", "state")]
-        arguments = (token, int(seconds * 1000), int(lease == "claim"))
+        arguments = (token, int(seconds * 1000), int(lease == "claim"), int(may_lapse))
         answer = await self._outage.run(lambda: self._taking(keys, arguments))
         if answer is None:
             return None
+        if answer == b"lapsed":
+            raise ClaimLapsed
         return (int(answer),) if answer else ()
 
     @override

@@ -113,6 +113,23 @@ async def test_who_uses_an_agents_session_ends_the_run_that_has_used_it(with_lea
     assert (await runs.status("run_1")).state == "interrupted"
 
 
+async def test_a_claim_that_was_not_given_back_is_left_to_a_run_that_goes_on(survivor, tmp_path):
+    """Its process was too slow to renew the claim."""
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    await runs.check_left(survivor.session_id, "run_1")  # its process has died
+    await survivor.recovery.recover("run_1")
+    await runs.check_left(survivor.session_id, "run_1")
+    slow = journal_in(tmp_path)
+    writer = slow.begin(head("run_2", session_id=survivor.session_id))
+    writer.note("agent", call="call_1", session_id=survivor.agent_id, begin=0)
+    await slow.flush()
+    for session_id in (survivor.session_id, survivor.agent_id):
+        with pytest.raises(SessionBusy):
+            await runs.check_left(session_id, "run_2")
+    await runs.check_left("another", "run_2")  # an imported file names the run
+    await slow.aclose()
+
+
 async def test_an_agents_session_in_which_another_run_goes_on_keeps_no_run_from_its_end(
     with_leases,
 ):

@@ -130,6 +130,21 @@ def another(reader: RunReader) -> RunReader:
     return RunReader(reader.session_id, reader.run_id)
 
 
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_a_message_that_is_refused_leaves_the_session_to_the_run_that_goes_on(
+    pair: Pair,
+) -> None:
+    """The lease of its claim is over, as where a slow machine has not renewed it in time."""
+    reader, reading = await begin(pair, WORDS[:300])
+    await pair.redis.command(f"DEL mochi:sessions:claim:{reader.session_id}")
+    status, answer = await pair.two.post(f"/chat/{reader.session_id}", {"message": "And I?"})
+    assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
+    await reading
+    assert reader.kinds[-2:] == ["message_complete", "done"], reader.events[-3:]
+    [_, said] = await pair.messages(reader.session_id)
+    assert said["content"] == "".join(WORDS[:300])
+
+
 @in_files_and_in_redis
 async def test_a_run_is_read_at_the_other_server_and_goes_on_while_it_is(pair: Pair) -> None:
     first, reading = await begin(pair)
