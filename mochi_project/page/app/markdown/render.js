@@ -23,6 +23,7 @@ const RULES = {
   ALLOWED_TAGS: [
     ..."a,p,h1,h2,h3,h4,h5,h6,ul,ol,li,blockquote,pre,code,table,thead,tbody,tr,th,td".split(","),
     ...WRITTEN.split("|"), "span", "div", "input",
+    "body", // of the document that is read: it would be cloned with all that is in it
   ],
   ALLOWED_ATTR: ["href", ...PLAIN_ATTRIBUTES],
   ADD_URI_SAFE_ATTR: PLAIN_ATTRIBUTES, // all others must be addresses as below
