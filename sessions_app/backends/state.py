@@ -86,7 +86,7 @@ class LeasedStatements(Statements):
 class DatabaseState(State):
     """Rows and lines in four tables of one of Django's databases, which must be PostgreSQL."""
 
-    look_seconds = 0.25
+    look_seconds = 0.1
 
     def __init__(
         self, *, alias: str = "default", migrate: bool = True, lease_seconds: float = LEASE_SECONDS
