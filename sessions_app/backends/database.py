@@ -263,7 +263,7 @@ class DatabaseStorage(LeasedStorage):
         if not free.update(**values):
             self._make_row(session_id)
             if not free.update(**values):
-                if row.filter(_is_over(lease)).exists():
+                if not may_lapse and row.filter(_is_over(lease)).exists():
                     raise ClaimLapsed
                 return None
         version = row.values_list("version", flat=True).first()
