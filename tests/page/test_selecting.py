@@ -54,6 +54,17 @@ async def titles(shared):
     return {session["title"] for session in answer["sessions"]}
 
 
+async def test_the_menu_of_a_chat_far_below_is_whole(page):
+    await page.set_viewport_size({"width": 1280, "height": 700})
+    await row(page, "Tea").hover()  # the first that was made, so the last of the list
+    await page.get_by_role("button", name="Actions: Tea").click()
+    items = await page.get_by_role("menuitem").all()
+    for item in items:
+        await expect(item).to_be_in_viewport(ratio=1)
+    heights = [(await item.bounding_box())["height"] for item in items]
+    assert len(set(heights)) == 1  # of one line each
+
+
 async def test_chats_are_selected_with_the_keyboard_and_tagged(page):
     await select(page, "Bread")
     await expect(page.get_by_role("checkbox", name="Bread")).to_be_focused()

@@ -5,6 +5,7 @@ import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { DictateButton } from "./dictation.js";
+import { focusMain } from "./focus.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./parts.js";
 import { ToolMenu } from "./tool-menu.js";
@@ -110,6 +111,10 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
     setSending(false);
     area.current?.focus();
   };
+  const stop = () => {
+    focusMain(); // the button goes
+    onStop();
+  };
   const onKey = (event) => {
     // The Enter that ends a composition has this code in Safari. With a touched keyboard there is no Shift.
     const isComposing = event.isComposing || event.keyCode === 229;
@@ -156,7 +161,7 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
       <${DictateButton} key=${session} area=${area}
         onText=${(said) => write([area.current.value.trimEnd(), said].filter(Boolean).join(" "))} />
       ${onStop
-        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
+        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${stop}>
             <${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
             disabled=${isEmpty || isSending || disabled}><${Icon} name="send" /></button>`}

@@ -13,7 +13,9 @@ export function Menu({ label, items }) {
   };
   useDismiss(element, isOpen, ({ type }) => (type === "keydown" ? close() : setOpen(false)));
   useEffect(() => {
-    if (isOpen) element.current.querySelector("[role=menuitem]")?.focus();
+    if (!isOpen) return;
+    element.current.querySelector("[role=menu]").scrollIntoView({ block: "nearest" });
+    element.current.querySelector("[role=menuitem]")?.focus({ preventScroll: true });
   }, [isOpen]);
 
   const onKey = (event) => {
