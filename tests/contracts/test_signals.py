@@ -152,7 +152,10 @@ def _change(state: Statements) -> None:
 
 
 # Of two connections that the layer's library makes at the same time it forgets one, unclosed.
+# Versions of Python say so in different words.
 @pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @needs_redis
 async def test_signals_go_on_when_redis_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
