@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -45,7 +46,7 @@ async def tool_settings(shared, page):
 
 
 def button(page):
-    return page.get_by_role("button", name="Tools of this chat")
+    return page.get_by_role("button", name=re.compile("^Tools: .* in this chat$"))
 
 
 async def test_tools_are_chosen_at_the_box_of_a_new_chat_and_changed_later(shared, page):
@@ -59,7 +60,7 @@ async def test_tools_are_chosen_at_the_box_of_a_new_chat_and_changed_later(share
     await expect(menu.get_by_role("checkbox", name="append_to_file")).to_have_count(0)
     await page.keyboard.press("Escape")
     await expect(button(page)).to_be_focused()
-    await expect(button(page)).to_have_accessible_name("Tools of this chat: 1")
+    await expect(button(page)).to_have_accessible_name("Tools: 1 in this chat")
     await send(page, scripted("Yes."))
     await answered(page)
     assert (await tool_settings(shared, page))["tools"] == ["roll_dice"]
@@ -74,7 +75,7 @@ async def test_tools_are_chosen_at_the_box_of_a_new_chat_and_changed_later(share
     await expect(panel.get_by_role("checkbox", name="shuffle")).to_be_checked()
     await panel.get_by_role("combobox", name="Asks you").select_option("never")
     await page.reload()
-    await expect(button(page)).to_have_accessible_name("Tools of this chat: 2")
+    await expect(button(page)).to_have_accessible_name("Tools: 2 in this chat")
     settings = await tool_settings(shared, page)
     assert sorted(settings["tools"]) == ["choose", "shuffle"]
     assert settings["execution_policy"] == "never_confirm"
@@ -86,10 +87,10 @@ async def test_the_tools_of_a_group_in_the_settings_are_chosen_one_by_one(shared
     async with shared.page(f"/#/chat/{session}") as page:
         await button(page).click()
         await page.get_by_role("checkbox", name="roll_dice").uncheck()
-        await expect(button(page)).to_have_accessible_name("Tools of this chat: 2")
+        await expect(button(page)).to_have_accessible_name("Tools: 2 in this chat")
         await page.get_by_role("checkbox", name="calculate").check()
         await page.reload()
-        await expect(button(page)).to_have_accessible_name("Tools of this chat: 3")
+        await expect(button(page)).to_have_accessible_name("Tools: 3 in this chat")
         settings = await tool_settings(shared, page)
         assert settings["tool_group"] is None
         assert sorted(settings["tools"]) == ["calculate", "choose", "shuffle"]
@@ -105,7 +106,7 @@ async def test_a_model_that_cannot_call_tools_says_so_until_the_prompt_describes
     await menu.get_by_role("checkbox", name="roll_dice").check()
     await page.get_by_role("textbox", name="Write a message").click()
     await expect(menu).to_have_count(0)
-    await expect(button(page)).to_have_accessible_name("Tools of this chat: 1")
+    await expect(button(page)).to_have_accessible_name("Tools: 1 in this chat")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -113,6 +114,9 @@ async def test_the_choice_of_tools_is_accessible_and_fits_a_telephone(shared, th
     async with shared.page(color_scheme=theme) as page:
         await choose_model(page, "lorem-plain")
         await button(page).click()
+        await page.get_by_role("checkbox", name="Describe the tools").check()
+        await page.get_by_role("checkbox", name="roll_dice").check()
+        await expect(button(page)).to_have_text("Tools: 1")
         for width in (1280, 390):
             await page.set_viewport_size({"width": width, "height": 800})
             await expect_accessible(page)

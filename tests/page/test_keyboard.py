@@ -64,6 +64,15 @@ async def test_a_message_is_sent_and_its_answer_stopped(page):
     await answered(page, 2)
 
 
+async def test_an_answer_that_another_client_stops_leaves_the_focus_to_the_message(shared, page):
+    await type_and_send(page, scripted([{"text_message": {"text": "one two three four"}}, STALL]))
+    await expect(page.locator(".answer")).to_contain_text("one two three")
+    await go_to(page, "^Stop$")
+    await shared.server.post(f"/chat/{page.url.rpartition('/')[2]}/stop")
+    await expect(page.locator(".answer")).to_contain_text("interrupted")
+    await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+
+
 async def test_a_call_is_approved_and_the_focus_returns_to_the_message(shared):
     asking = {"tools": ["add"], "execution_policy": "always_confirm"}
     session = await shared.server.new_session("lorem", tool_settings=asking)

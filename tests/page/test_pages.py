@@ -185,7 +185,7 @@ async def test_names_that_every_object_has_are_names_like_others(shared):
     }
     session = await shared.server.new_session("lorem", tool_settings=chosen)
     async with shared.page(f"/#/chat/{session}") as page:
-        await page.get_by_role("button", name="Tools of this chat: 1").click()
+        await page.get_by_role("button", name="Tools: 1 in this chat").click()
         missing = page.get_by_role("group", name="Not here any more")
         await expect(missing.get_by_role("checkbox", name="constructor")).to_be_checked()
 

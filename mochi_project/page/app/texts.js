@@ -168,7 +168,7 @@ export const t = {
   removeFile: (name) => `Remove ${name}`,
   cannotSeeImages: (name) => `${name} does not see images.`,
   think: "Think",
-  toolsChosen: (count) => `Tools of this chat: ${count === 0 ? "none" : number(count)}`,
+  toolsChosen: (count) => `Tools: ${count === 0 ? "none" : number(count)} in this chat`,
   toolsOfChat: "Tools of this chat",
   cannotCallTools: (name) => `${name} cannot call tools. Choose another model, or let the system prompt describe them.`,
   allOf: (group, count, all) => `${group} (${number(count)} of ${number(all)})`,

@@ -83,6 +83,11 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
     area.current.style.height = `${Math.min(area.current.scrollHeight, 320)}px`;
   }, [text]);
 
+  const isAnswering = Boolean(onStop);
+  useLayoutEffect(() => {
+    if (!isAnswering && document.activeElement?.matches(".send")) focusMain(); // what stops has become what sends
+  }, [isAnswering]);
+
   const write = (value) => {
     setText(value);
     drafts.write(session, value);
@@ -110,10 +115,6 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
     }
     setSending(false);
     area.current?.focus();
-  };
-  const stop = () => {
-    focusMain(); // the button goes
-    onStop();
   };
   const onKey = (event) => {
     // The Enter that ends a composition has this code in Safari. With a touched keyboard there is no Shift.
@@ -160,8 +161,8 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
       <span class="grow"></span>
       <${DictateButton} key=${session} area=${area}
         onText=${(said) => write([area.current.value.trimEnd(), said].filter(Boolean).join(" "))} />
-      ${onStop
-        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${stop}>
+      ${isAnswering
+        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
             <${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
             disabled=${isEmpty || isSending || disabled}><${Icon} name="send" /></button>`}

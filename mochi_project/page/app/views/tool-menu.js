@@ -37,7 +37,7 @@ export function ToolMenu({ model, settings, set }) {
   return html`<div class="tools-at-box" ref=${element}>
     <button type="button" class="toggle ${isUnable ? "unable" : ""}" aria-expanded=${`${isOpen}`}
       aria-label=${t.toolsChosen(count)} title=${isUnable ? t.cannotCallTools(model.name) : null}
-      onClick=${() => setOpen(!isOpen)}><${Icon} name="tool" />${t.page.tools}${count > 0 && ` ${count}`}</button>
+      onClick=${() => setOpen(!isOpen)}><${Icon} name="tool" />${t.page.tools}${count > 0 && `: ${count}`}</button>
     ${isOpen && html`<${Choice} model=${model} settings=${settings} set=${set} />`}
   </div>`;
 }
