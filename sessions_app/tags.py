@@ -11,7 +11,7 @@ from pydantic import Field
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import EncodedAs, ResponseModel
-from mochi_server.errors import StorageError
+from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.sessions.catalogue.listing import SessionFilter
 
 from .schemas import ARCHIVED, Archived
@@ -36,7 +36,7 @@ class TagList(ResponseModel):
     "",
     response=Annotated[bytes, EncodedAs(TagList)],
     summary="List the tags of the sessions",
-    openapi_extra=documented(StorageError),
+    openapi_extra=documented(InvalidRequest, StorageError),
 )
 async def list_tags(request: HttpRequest, *, archived: Archived = "all") -> bytes:
     """The most frequent one first. `archived` selects sessions as in `GET /sessions`."""

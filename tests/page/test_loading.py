@@ -56,7 +56,7 @@ async def test_pages_beside_the_chats_that_have_not_arrived_say_so_and_are_asked
         await page.unroute("**/pages.js")
         await page.get_by_role("link", name="Prompts").click()
         await expect(page.get_by_role("heading", name="Prompts")).to_be_visible()
-        await expect(page.get_by_role("link", name="New prompt")).to_be_visible()
+        await expect(page.get_by_role("link", name="New prompt").first).to_be_visible()
         await expect(page.get_by_role("alert")).to_have_count(0)
 
 

@@ -111,6 +111,7 @@ async def test_the_tags_that_are_seldom_come_on_a_click(shared, page):
 
 
 async def test_a_place_is_reached_and_left_with_the_keyboard(page):
+    await expect(tags(page).get_by_role("link", name="drink")).to_be_visible()
     await page.get_by_role("searchbox", name="Search").focus()
     await page.keyboard.press("Tab")
     await page.keyboard.press("Tab")

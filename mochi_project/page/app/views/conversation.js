@@ -62,11 +62,11 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const sent = useValue(chat.sending);
   const [limit, setLimit] = useState(WINDOW);
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
-  const fromEnd = useRef(null);
+  const seen = useRef(null); // what was first before more came above it, `{first, top}`
   useEffect(() => setLimit(WINDOW), [id]);
   useLayoutEffect(() => { // at the top, browsers would show what has come above
-    if (fromEnd.current !== null) scroller.current.scrollTop = scroller.current.scrollHeight - fromEnd.current;
-    fromEnd.current = null;
+    if (seen.current) scroller.current.scrollTop += seen.current.first.getBoundingClientRect().top - seen.current.top;
+    seen.current = null;
   }, [limit]);
   useEffect(() => {
     if (!sent) return;
@@ -83,7 +83,8 @@ export function Conversation({ chat, withModel, withoutTools }) {
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
   const place = placeOfSummary(session, items);
   const showEarlier = () => {
-    fromEnd.current = scroller.current.scrollHeight - scroller.current.scrollTop;
+    const first = content.current.querySelector(":scope > article");
+    seen.current = { first, top: first.getBoundingClientRect().top };
     setLimit(most + WINDOW);
   };
   const line = place !== undefined
