@@ -159,7 +159,7 @@ async def at_the_box(acts: Acts) -> None:
         lambda: page.keyboard.press("Enter"),
         "document.querySelector(\"button[aria-label^='Model:']\").ariaLabel.includes('m47')",
     )
-    tools = page.get_by_role("button", name="Tools of this chat")
+    tools = page.get_by_role("button", name="Tools: none in this chat")
     await acts.do(
         "open the tools", tools.click, "document.querySelectorAll('.tool-menu .tool').length > 20"
     )
