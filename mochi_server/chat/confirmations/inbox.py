@@ -145,11 +145,11 @@ class ConfirmationInbox:
         if confirmation is not None:
             arguments, changed = await self._arguments(confirmation, arguments)
         if confirmation is not None and remember is not None:
-            # Not in the event loop: texts are compared.
             if confirmation.elicitation is not None:
                 raise InvalidRequest("An answer to a tool cannot be remembered.")
             if arguments is not None:
                 confirmation = replace(confirmation, arguments=arguments)
+            # Not in the event loop: texts are compared.
             rule = await in_thread(self._rule, confirmation, remember, patterns or {}, decided_by)
         decision = ConfirmationDecision(
             approved=approved,

@@ -26,15 +26,6 @@ async function loadPages() {
   }
 }
 
-/** What stands in the place of a page that is not loaded; opened again, it is tried again. */
-function LatePage({ title, openSidebar }) {
-  const state = useValue(pages);
-  useEffect(() => {
-    loadPages();
-  }, []);
-  return html`<${PageFrame} title=${title} openSidebar=${openSidebar}><${Loaded} state=${state} /></${PageFrame}>`;
-}
-
 function TokenPage() {
   const submit = (event) => {
     event.preventDefault();
@@ -76,7 +67,7 @@ export function App() {
   const isTokenMissing = useValue(tokenIsMissing);
   const { page, name } = useValue(route);
   const waiting = useValue(inboxCount);
-  const { value: others, loaded } = useValue(pages);
+  const late = useValue(pages);
   const [isSidebarOpen, setSidebarOpen] = useState(false);
   useEffect(() => {
     window.addEventListener("keydown", onKey);
@@ -84,20 +75,22 @@ export function App() {
   }, []);
   useEffect(() => setSidebarOpen(false), [page, name]);
   useEffect(() => {
-    loadPages();
-  }, []);
+    if (!late.loaded) loadPages();
+  }, [page]); // where they have not come, another page tries again
   useEffect(() => {
     document.title = waiting > 0 ? `(${waiting}) mochi` : "mochi";
   }, [waiting]);
   if (isTokenMissing) return html`<${TokenPage} />`;
   const openSidebar = () => setSidebarOpen(true);
-  const Page = others.get(page);
+  const Page = late.value.get(page);
   const section = sectionOf(page);
   const lateTitle = page === "tag" ? visible(name) : t.page[page === "inbox" ? page : section];
   let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
   if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${address(page, name)} />`;
-  else if (lateTitle && !loaded) main = html`<${LatePage} key=${page} title=${lateTitle} openSidebar=${openSidebar} />`;
+  else if (lateTitle && !late.loaded) {
+    main = html`<${PageFrame} title=${lateTitle} openSidebar=${openSidebar}><${Loaded} state=${late} /></${PageFrame}>`;
+  }
   if (section) main = html`<div class="with-sections"><${Sections} current=${section} />${main}</div>`;
   return html`<div class="app" onDragOver=${refuse} onDrop=${refuse}>
     <a class="skip" href="#main" onClick=${(event) => {
