@@ -326,7 +326,7 @@ class AgentRun:
         """Work with the tools, from this round on."""
         for number in range(first, self.max_rounds + 1):
             reply = Reply()
-            last = number == self.max_rounds or self.calls.repeats
+            last = number == self.max_rounds or self.calls.must_answer
             extras = self._extras(self.execution, tools=not last)
             async with aclosing(self._ask(reply, extras, AgentExecution)) as deltas:
                 async for delta in deltas:

@@ -79,35 +79,35 @@ class Turn:
             async with aclosing(self._resume(self.open_reply)) as batches:
                 async for events in batches:
                     yield events
+        reply = Reply()
         while not is_over:
-            reply = Reply()
             offered, clients = await self._on_offer(shelf, offered, clients)
             exhausted = rounds >= self.max_rounds
-            extras = repair or (clients if exhausted or self.calls.repeats else offered)
+            extras = repair or (clients if exhausted or self.calls.must_answer else offered)
             async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
+            if extras is offered and rounds and not reply.has_answer:
+                self.calls.must_answer = True
+                continue
             if extras is not offered and (answer := self._withhold_calls(reply, repair)):
                 yield answer
             offered = replace(offered, must_call=False)
-            if reply.calls and not self._of_client(reply.calls):
-                rounds += 1
-                async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
-                    async for events in batches:
-                        yield events
-                yield [ToolContinuationStart()]
-                continue
             problem = await self._problem_in(reply, response_format)
             if problem and response_format and not repair:
                 repair = RequestExtras(
                     messages=repair_messages(reply.text, problem, response_format)
                 )
                 yield [ReplyRetry(problem=problem)]
+                reply = Reply()
                 continue
-            is_over = True
-            async with aclosing(self._end(reply, problem, exhausted=exhausted)) as batches:
+            is_over = not reply.calls or bool(self._of_client(reply.calls))
+            step = self._end(reply, problem, exhausted=exhausted) if is_over else self._go_on(reply)
+            async with aclosing(step) as batches:
                 async for events in batches:
                     yield events
+            rounds += 1
+            reply = Reply()
 
     async def _shelf(self, tools: Sequence[JSONObject]) -> ToolShelf | None:
         """Return the shelf of tools that are too many, and let the model call what finds them."""
@@ -144,6 +144,13 @@ class Turn:
         except BaseException:
             await self.conversation.store_partial(reply)
             raise
+
+    async def _go_on(self, reply: Reply) -> AsyncGenerator[list[Event], None]:
+        """Run the calls of a reply, after whose results the model is asked again."""
+        async with aclosing(self.conversation.run_calls(reply, self.calls)) as batches:
+            async for events in batches:
+                yield events
+        yield [ToolContinuationStart()]
 
     async def _end(
         self, reply: Reply, problem: str | None, *, exhausted: bool

@@ -385,19 +385,21 @@ async def test_a_call_that_the_model_writes_as_text_runs(talk: Talk, written: st
 
 @each_service(local=NOT_TOLD)
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_model_that_repeats_a_call_and_then_says_nothing_is_answered_by_the_result(
-    talk: Talk, *, written: bool
+@pytest.mark.parametrize(("calls", "silences"), [(1, 2), (3, 1)])
+async def test_a_model_that_says_nothing_of_a_result_is_answered_by_it(
+    talk: Talk, calls: int, silences: int, *, written: bool
 ) -> None:
-    for _ in range(3):
+    for _ in range(calls):
         talk.service.says(
             [],
             ["I add.\n", *WRITTEN["fenced"]] if written else [],
             [] if written else [("add", {"x": 2, "y": 3})],
         )
-    talk.service.says([], [])
+    for _ in range(silences):
+        talk.service.says([], [])
     events = await talk.turn("2 and 3?")
     assert kinds(events)[-2:] == ["message_complete", "done"]
-    assert text_of(events) == "I add.\n" * 3 * written + "5"
+    assert text_of(events) == "I add.\n" * calls * written + "5"
     assert talk.stored()[-1]["content"] == "5"
 
 

@@ -242,6 +242,34 @@ async def test_a_model_that_repeats_itself_and_then_says_nothing_is_answered_by_
     assert "tool_calls" not in engine.stored(session)[-1]
 
 
+@pytest.mark.parametrize("silence", [each for name, each in SILENT.items() if name != "the call"])
+async def test_a_model_that_is_silent_behind_a_result_is_asked_once_more_without_tools(
+    engine: Bench, ollama: FakeOllama, silence: dict[str, Any]
+) -> None:
+    session = await session_of(engine)
+    ollama.reply([*call("look")])
+    ollama.reply(**silence)
+    ollama.reply(["I saw it."])
+    events = await engine.turn(session)
+    assert text_of(events).endswith("I saw it.")
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert engine.stored(session)[-1]["content"].strip().endswith("I saw it.")
+    assert [bool(chat.get("tools")) for chat in ollama.chats] == [True, True, False]
+
+
+async def test_a_model_that_is_silent_behind_a_result_again_is_answered_by_the_result(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    ollama.reply([*call("look")])
+    ollama.reply(thinking=["I have", " done it."])
+    ollama.reply()
+    events = await engine.turn(session)
+    assert text_of(events) == "saw here"
+    answer = engine.stored(session)[-1]
+    assert (answer["content"], answer["thinking"]) == ("saw here", "I have done it.")
+
+
 async def test_all_calls_that_a_silent_model_repeats_are_answered_in_their_order(
     engine: Bench, ollama: FakeOllama
 ) -> None:

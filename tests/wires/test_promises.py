@@ -371,12 +371,14 @@ async def session_that_adds(server: Server) -> str:
 
 
 @ALL
-async def test_a_model_that_repeats_a_call_and_says_nothing_is_answered_by_the_result(
-    server, ollama, name
+@pytest.mark.parametrize(("calls", "silences"), [(1, 2), (3, 1)])
+async def test_a_model_that_says_nothing_of_a_result_is_answered_by_it(
+    server, ollama, name, calls, silences
 ):
-    for _ in range(3):
+    for _ in range(calls):
         ollama.reply(tool_calls=[SUM])
-    ollama.reply()
+    for _ in range(silences):
+        ollama.reply()
     session_id = await session_that_adds(server)
     answer = await ask(server, WIRES[name], X_Mochi_Session=session_id)
     assert answer.status == 200

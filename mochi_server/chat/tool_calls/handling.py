@@ -64,8 +64,8 @@ class ToolCalls:
     depth: int = 0
     before: Unstored | None = None
     """What an earlier process has done with the first calls that are handled."""
-    repeats: bool = field(default=False, init=False)
-    """Whether the model goes on to repeat a call: it is to answer with what it has."""
+    must_answer: bool = field(default=False, init=False)
+    """Whether the model repeats a call, or says nothing of its results: it gets no more tools."""
     _last_results: dict[int, ToolExecutionResult] = field(default_factory=dict, init=False)
     """Results of the calls of the last reply, by their index; of repeated ones alone, if any."""
     _outcomes: dict[tuple[str, str], _Outcome] = field(default_factory=dict, init=False)
@@ -173,7 +173,7 @@ class ToolCalls:
             reason = f"invalid arguments: {call.problem}."
             plan.refuse(reason, InvalidRequest.code)
         elif (outcome := self._outcomes.get(_key(call))) and outcome.times >= MOST_REPEATS:
-            self.repeats = True
+            self.must_answer = True
             self._last_results[index] = outcome.result
             plan.refusal = outcome.again()
         else:
@@ -252,7 +252,7 @@ class ToolCalls:
 
     def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
         text = result.for_model()
-        if not self.repeats:
+        if not self.must_answer:
             self._last_results[plan.index] = result
         key, repeated = _key(plan.call), self._outcomes.get(_key(plan.call))
         times = repeated.times if repeated and repeated.result.for_model() == text else 0
