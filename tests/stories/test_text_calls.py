@@ -16,7 +16,7 @@ from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
-from tests.support.turns import Bench, bench, kinds, read_all, text_of
+from tests.support.turns import MODEL, Bench, bench, kinds, read_all, text_of
 from tests.support.waiting import until
 
 TOOLS = '''
@@ -132,6 +132,54 @@ async def test_the_setting_of_the_server_holds_where_a_session_says_nothing(
         ollama.reply(["Done."])
         events = await engine.turn(await session_of(engine, text_calls="on"))
         assert of_type(events, "tool_result")
+
+
+@pytest.mark.parametrize(("mode", "asks", "runs"), [("off", 0, 0), ("ask", 1, 1), ("on", 0, 1)])
+async def test_a_preset_says_what_becomes_of_calls_in_text(
+    engine: Bench, ollama: FakeOllama, mode: str, asks: int, runs: int
+) -> None:
+    folder = engine.settings.presets_path
+    folder.mkdir(parents=True)
+    lines = f"model: {MODEL}\ntools: [look]\npolicy: never_confirm\ntext_calls: {mode}"
+    (folder / "brief.md").write_text(f"---\n{lines}\n---\n")  # YAML's bare off, too
+    session = await engine.session("preset/brief")
+    ollama.reply([*call("look")])
+    ollama.reply(["Done."])
+    turn = decided(engine, session, approved=True) if asks else engine.turn(session)
+    events = await turn
+    assert len(of_type(events, REQUIRED)) == asks
+    assert len(of_type(events, "tool_result")) == runs
+
+
+async def test_null_for_an_optional_parameter_is_as_if_it_was_left_out(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    code = TOOLS.replace("(place: str)", '(place: str, mood: str = "calm")', 1)
+    write_tools(tmp_path / "tools", init=code.replace('"saw {place}"', '"saw {place}, {mood}"'))
+    async with bench(tmp_path, ollama) as engine:
+        arguments = {"place": "here", "mood": None}
+        ollama.reply([json.dumps({"name": "look", "arguments": arguments})])
+        ollama.reply(tool_calls=[{"name": "look", "arguments": arguments}])
+        ollama.reply(["Done."])
+        events = await engine.turn(await session_of(engine))
+    assert [each["result"] for each in of_type(events, "tool_result")] == ["saw here, calm"] * 2
+
+
+async def test_arguments_that_do_not_fit_go_back_with_the_words_of_the_parameter(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    code = TOOLS.replace(
+        '"""Look there."""', '"""Look there.\n\n    Args:\n        place: A town.\n    """'
+    )
+    write_tools(tmp_path / "tools", init=code)
+    async with bench(tmp_path, ollama) as engine:
+        ollama.reply(['{"name": "look", "arguments": {"place": [1]}}'])
+        ollama.reply([*call("look")])
+        ollama.reply(["Done."])
+        events = await engine.turn(await session_of(engine))
+    failed, done = of_type(events, "tool_result")
+    assert (failed["success"], done["result"]) == (False, "saw here")
+    assert "A town." in ollama.chats[1]["messages"][-1]["content"]
 
 
 async def test_a_form_that_was_asked_for_is_an_answer(engine: Bench, ollama: FakeOllama) -> None:

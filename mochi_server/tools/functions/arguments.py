@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ ROUNDS = 4
 """How often JSON is taken out of text: a list in text in a list in text … ends somewhere."""
 SHOWN_ERRORS = 5
 SHOWN_CHARACTERS = 60
+SHOWN_DESCRIPTION = 150
 
 
 class Arguments(ABC):
@@ -35,9 +36,12 @@ class Arguments(ABC):
 
     Models write numbers and whole lists as text; that is read as what it stands for. They write
     null for what they leave out.
+
+    Args:
+        names: What the schema says of each parameter, by its name: a model reads it again.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
     @abstractmethod
@@ -95,12 +99,12 @@ class Arguments(ABC):
         for each in error.errors(include_url=False):
             is_own = len(each["loc"]) == 1
             if is_own and each["type"] == "missing":
-                missing.append(str(each["loc"][0]))
+                missing.append(self._described(str(each["loc"][0])))
             elif is_own and each["type"] == "extra_forbidden":
                 unknown.append(str(each["loc"][0]))
             else:
                 wrong.append(each)
-        parts = [_line(each) for each in wrong[:SHOWN_ERRORS]]
+        parts = [self._line(each) for each in wrong[:SHOWN_ERRORS]]
         if missing:
             parts.append(f"Missing: {', '.join(missing)}.")
         if unknown:
@@ -108,11 +112,16 @@ class Arguments(ABC):
             parts.append(f"Unknown: {_short(', '.join(unknown))}; the names are: {known}.")
         return " ".join(parts)
 
+    def _line(self, error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+        path = _short(".".join(str(each) for each in error["loc"])) or "arguments"
+        value = "" if error["type"] == "missing" else f", got {_short(_repr(error['input']))}"
+        name = str(error["loc"][0]) if error["loc"] else ""
+        return f"{self._described(name, path)}: {error['msg']}{value}."
 
-def _line(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    path = ".".join(str(each) for each in error["loc"])
-    value = "" if error["type"] == "missing" else f", got {_short(_repr(error['input']))}"
-    return f"{_short(path) or 'arguments'}: {error['msg']}{value}."
+    def _described(self, name: str, path: str | None = None) -> str:
+        """Return a parameter, or a path into it, with what the schema says of it."""
+        description = _short(self._names.get(name, ""), SHOWN_DESCRIPTION)
+        return f"{path or name} ({description})" if description else path or name
 
 
 def _repr(value: object) -> str:
@@ -122,8 +131,8 @@ def _repr(value: object) -> str:
         return type(value).__name__
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+def _short(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _read_text(arguments: JSONObject, path: tuple[int | str, ...]) -> bool:
@@ -234,7 +243,7 @@ class SchemaArguments(Arguments):
         if unchecked:
             properties = {**properties, **dict.fromkeys(unchecked, True)}
             parameters = {**parameters, "properties": properties}
-        super().__init__(list(properties))
+        super().__init__({name: _description(each) for name, each in properties.items()})
         try:
             self._validator = _compile(parameters, is_open=takes_others)
         except (SchemaError, RecursionError, TypeError, ValueError):  # a schema of the user's own
@@ -258,6 +267,12 @@ class SchemaArguments(Arguments):
     def _dump(self, parsed: Any) -> JSONObject:  # noqa: ANN401
         dumped: JSONObject = to_jsonable_python(parsed)
         return dumped
+
+
+def _description(schema: object) -> str:
+    """Return what a schema says of itself, in one line."""
+    text = schema.get("description") if isinstance(schema, dict) else None
+    return " ".join(text.split()) if isinstance(text, str) else ""
 
 
 def _compile(schema: JSONObject, *, is_open: bool) -> SchemaValidator:

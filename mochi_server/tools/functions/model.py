@@ -31,7 +31,7 @@ class FunctionArguments(Arguments):
     """Makes arguments what a function's hints ask for; raises Unsupported for a bad hint."""
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
-        super().__init__([each.name for each in parameters])
+        super().__init__(dict.fromkeys((each.name for each in parameters), ""))
         self.model = _build_model(parameters)
         self._without_default = {
             f"p{at}" for at, each in enumerate(parameters) if each.default is EMPTY
