@@ -192,3 +192,69 @@ async def test_a_message_is_sent_with_the_settings_that_were_chosen_before(share
         await answered(page)
     _, session = await shared.server.get(f"/sessions/{session_id}")
     assert session["messages"][-1]["model"] == "lorem-small"
+
+
+LOCKED = {"error": {"code": "STORAGE_UNAVAILABLE", "message": "The setting is not saved."}}
+
+
+async def test_a_message_is_not_sent_when_a_setting_that_was_chosen_before_it_is_lost(shared):
+    session_id = await shared.server.new_session("lorem")
+    is_asked, is_due = asyncio.Event(), asyncio.Event()
+
+    async def refuse(route):
+        if route.request.method != "PATCH":
+            await route.continue_()
+            return
+        is_asked.set()
+        await is_due.wait()
+        await route.fulfill(status=503, json=LOCKED)
+
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.route(f"**/sessions/{session_id}", refuse)
+        await choose_model(page, "lorem-small")
+        await until(is_asked.is_set)
+        message = scripted("Answered.")
+        await send(page, message)
+        await expect(page.locator(".question")).to_have_count(1)
+        is_due.set()
+        failure = page.get_by_role("alert").filter(has=page.get_by_role("button"))
+        await expect(failure).to_contain_text("The setting is not saved.")
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value(message)
+        await expect(page.locator(".question")).to_have_count(0)
+        _, session = await shared.server.get(f"/sessions/{session_id}")
+        assert session["messages"] == []
+        # What was lost is seen by now: whoever sends anyway wants it so.
+        await expect(page.get_by_role("button", name="Model: ")).to_contain_text("lorem")
+        await failure.get_by_role("button", name="Try again").click()
+        await answered(page)
+        _, session = await shared.server.get(f"/sessions/{session_id}")
+        assert session["messages"][-1]["model"].endswith("lorem")
+
+
+async def test_a_message_that_is_to_go_without_tools_is_not_sent_with_them(shared):
+    refusal = {"error": {"code": "TOOLS_NOT_SUPPORTED", "message": "It cannot call tools."}}
+    session_id = await shared.server.new_session("lorem")
+    sent = []
+
+    async def refuse_change(route):
+        if route.request.method == "PATCH":
+            await route.fulfill(status=503, json=LOCKED)
+        else:
+            await route.continue_()
+
+    async def refuse_run(route):
+        sent.append(route.request.url)
+        await route.fulfill(status=422, json=refusal)
+
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.route(f"**/sessions/{session_id}", refuse_change)
+        await page.route("**/chat/*/runs", refuse_run)
+        await send(page, "A question")
+        await page.get_by_role("button", name="Without tools").click()
+        await expect(page.get_by_text("The setting is not saved.")).to_be_visible()
+        # What the page has sent before this is on its way.
+        assert await page.evaluate("fetch('/api/v1/health').then(({ ok }) => ok)")
+        assert len(sent) == 1
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value("A question")

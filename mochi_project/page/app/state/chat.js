@@ -41,7 +41,7 @@ class Chat {
   isOpen = false;
 
   /** Changes of the settings, and what depends on them, go one after another. */
-  inOrder = makeOrder();
+  order = makeOrder();
 
   #reading = null;
   #ended = new Set();
@@ -105,7 +105,7 @@ class Chat {
 
   /** Do what changes the settings, and show them. */
   change(action) {
-    return this.inOrder(async () => {
+    return this.order.change(async () => {
       await action();
       await this.show();
     });
@@ -162,7 +162,7 @@ class Chat {
 
   async #startRun(body = {}) {
     this.#isStopped = false;
-    const { run_id: runId } = await this.inOrder(() =>
+    const { run_id: runId } = await this.order.use(() =>
       post(`chat/${part(this.id)}/runs`, { ...body, ...this.#thinking() }));
     if (this.#isStopped) post(`runs/${part(runId)}/stop`).catch(fail);
     if (this.isOpen) this.#read(runId, { isOwn: true });
@@ -209,7 +209,7 @@ class Chat {
   async compact() {
     this.isCompacting.value = true;
     try {
-      await this.inOrder(() => {}); // what is changed meanwhile does not wait for the model
+      await this.order.use(() => {}); // what is changed meanwhile does not wait for the model
       await post(`${this.path}/compact`);
       await this.show();
     } finally {
@@ -233,7 +233,7 @@ class Chat {
 
   /** Make a copy of the session that ends with this message, and return its id. */
   async #copy(messageId) {
-    const copy = await this.inOrder(() => post(`${this.path}/fork`, { message_id: messageId }));
+    const copy = await this.order.use(() => post(`${this.path}/fork`, { message_id: messageId }));
     refreshSessions();
     return copy.session_id;
   }

@@ -15,14 +15,30 @@ window.addEventListener("pagehide", () => {
 });
 
 /**
- * Return a function that does an action when those that it was called with before are done, and resolves to what the
- * action does. What waits when the page is left is done at once.
+ * Return `{change, use}`, which do an action when those before are done, and resolve to what it does. What uses changes
+ * fails when one that it waits for fails. What waits when the page is left is done at once.
  */
 export function makeOrder() {
   let last = Promise.resolve();
-  return (action) => {
-    const done = Promise.race([last, isLeft]).then(action);
+  const changes = new Set();
+  const after = (before, action) => {
+    const done = Promise.race([before, isLeft]).then(action);
     last = done.catch(() => {});
     return done;
+  };
+  return {
+    async change(action) {
+      const done = after(last, action);
+      changes.add(done);
+      try {
+        return await done;
+      } finally {
+        changes.delete(done);
+      }
+    },
+    use(action) {
+      const needed = [...changes];
+      return after(last.then(() => Promise.all(needed)), action);
+    },
   };
 }

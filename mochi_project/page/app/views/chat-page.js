@@ -186,7 +186,8 @@ export function NewChatPage({ openSidebar }) {
           onTry=${(text, uses) => start(text, [], uses)} />
           <div class="messages"><${Failure} chat=${newChat} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}
-            withoutTools=${() => setDraft((before) => ({ ...before, ...WITHOUT_TOOLS }))} /></div></div>
+            withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}
+            /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
           disabled=${(loaded && !name) || isStarting} />
       </div>

@@ -40,8 +40,8 @@ function AnswerWith({ chat, model, kind, withModel }) {
  * What stands where an answer would come.
  *
  * `isUnanswered` is true after a question without an answer, as after a turn that failed before the page was loaded.
- * `withModel(name)` chooses another model and resolves to whether that went well; `withoutTools` changes the settings
- * so that no tool and no agent is offered.
+ * `withModel(name)` chooses another model, and `withoutTools()` changes the settings so that no tool and no agent is
+ * offered; both resolve to whether that went well.
  */
 export function Failure({ chat, model, isUnanswered = false, withModel, withoutTools }) {
   const failed = useValue(chat.failure);
@@ -58,8 +58,7 @@ export function Failure({ chat, model, isUnanswered = false, withModel, withoutT
   }
   const { error, again: kind } = failed;
   const sendWithoutTools = async () => {
-    await withoutTools();
-    again(chat, kind);
+    if (await withoutTools()) again(chat, kind);
   };
   return html`<section class="failure" role="alert">
     <p dir="auto">${error.message}</p>
