@@ -123,6 +123,8 @@ def test_arithmetic_is_right(call, expression, result):
         ("x + 1", "'x' is not allowed"),
         ("max(1, key=2)", "not allowed"),
         ("1 +", "not an arithmetic expression"),
+        ("26.2 miles", "convert_units converts units"),
+        ("2 * miles", "convert_units converts units"),
         ("", "not an arithmetic expression"),
         ("1" * 501, "longer than 500"),
         ("(" * 250 + ")" * 250, "nested|not an arithmetic expression"),

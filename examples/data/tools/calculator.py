@@ -13,6 +13,11 @@ LONGEST = 500
 LARGEST_BITS = 4096
 """Of a whole number on the way to the result; some 1,200 digits."""
 
+NOT_ARITHMETIC = (
+    "This is not an arithmetic expression: {}. It may have numbers, operators, functions and "
+    "parentheses, but no units and no other words; convert_units converts units."
+)
+
 Number = int | float
 
 
@@ -32,7 +37,7 @@ def calculate(expression: str) -> str:
         tree = ast.parse(expression.strip(), mode="eval")
         value = _value(tree.body)
     except SyntaxError as error:
-        raise ValueError(f"This is not an arithmetic expression: {error.msg}.") from None
+        raise ValueError(NOT_ARITHMETIC.format(error.msg)) from None
     except (RecursionError, MemoryError):
         raise ValueError("The expression is nested too deeply.") from None
     except ZeroDivisionError:
@@ -58,7 +63,7 @@ def _value(node: ast.expr) -> Number:
             raise ValueError("'^' is not a power here; write '**'.")
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _call(name, [_value(argument) for argument in arguments])
-    raise ValueError(f"{ast.unparse(node)!r} is not allowed in an arithmetic expression.")
+    raise ValueError(NOT_ARITHMETIC.format(f"{ast.unparse(node)!r} is not allowed"))
 
 
 def _call(name: str, arguments: list[Number]) -> Number:
