@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import LIMIT, expect_accessible
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=LIMIT)
@@ -74,6 +76,25 @@ async def test_a_search_in_a_tag_finds_nothing_of_others(page):
     await page.get_by_role("searchbox", name="Search: drink").fill("")
     await rows(page).get_by_role("link", name="Coffee").click()
     await expect(page.get_by_role("heading", name="Coffee")).to_have_count(1)
+
+
+@pytest.mark.parametrize("place", ["side", "tag"])
+async def test_what_is_typed_while_a_search_never_ends_is_searched(page, place):
+    await tags(page).get_by_role("link", name="drink").click()
+    await expect(rows(page)).to_have_count(2)
+    is_asked = asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+
+    await page.route("**/sessions?query=te&*", hold)
+    name = {"side": "Search", "tag": "Search: drink"}[place]
+    search = page.get_by_role("searchbox", name=name, exact=True)
+    await search.fill("te")
+    await until(is_asked.is_set)
+    await search.fill("tea")
+    found = {"side": page.locator(".session"), "tag": rows(page)}[place]
+    await expect(found.locator("mark")).to_have_text(["Tea"])
 
 
 async def test_what_is_changed_in_a_place_is_counted_at_the_side(page):

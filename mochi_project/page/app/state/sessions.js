@@ -28,10 +28,8 @@ export class SessionList {
   hasMore = signal(false);
 
   #wanted = PAGE;
-  #latest = 0;
+  #request = new AbortController();
   #answered = "";
-  #typed = null;
-  #isSearching = false;
 
   constructor(filter) {
     this.filter = signal(filter);
@@ -40,14 +38,18 @@ export class SessionList {
     this.foundBy = signal(filter);
   }
 
+  /** Ask for the sessions, in the place of what was asked for before. */
   async load() {
-    this.#latest += 1;
-    const number = this.#latest;
+    this.#request.abort();
+    this.#request = new AbortController();
+    const { signal: isReplaced } = this.#request;
     const asked = this.filter.peek();
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: this.#wanted,
-    })}`);
-    if (number !== this.#latest) return; // the filter has changed since
+    })}`, { signal: isReplaced }).catch((error) => {
+      if (!isReplaced.aborted) throw error;
+    });
+    if (isReplaced.aborted) return;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
       if (JSON.stringify(shown) !== JSON.stringify(this.sessions.peek())) this.sessions.value = shown;
@@ -59,19 +61,6 @@ export class SessionList {
     const answered = JSON.stringify(answer.sessions);
     if (answered !== this.#answered) tags.reload();
     this.#answered = answered;
-  }
-
-  /** Search for what is typed; of what is typed while a search is under way, for the last alone. */
-  async search(words) {
-    this.#typed = words;
-    if (this.#isSearching) return;
-    this.#isSearching = true;
-    while (this.#typed !== null) {
-      const typed = this.#typed;
-      this.#typed = null;
-      await this.find({ query: typed });
-    }
-    this.#isSearching = false;
   }
 
   /** Change the filter. */

@@ -179,7 +179,7 @@ export function SearchBox({ list, label, ...rest }) {
   return html`<label class="search-box">
     <${Icon} name="search" />
     <input type="search" placeholder=${t.search} aria-label=${label} defaultValue=${list.filter.peek().query}
-      onInput=${(event) => list.search(event.target.value)} autocomplete="off" ...${rest} />
+      onInput=${(event) => list.find({ query: event.target.value })} autocomplete="off" ...${rest} />
   </label>`;
 }
 
