@@ -65,6 +65,30 @@ async def test_the_menu_of_a_chat_far_below_is_whole(page):
     assert len(set(heights)) == 1  # of one line each
 
 
+@pytest.mark.parametrize("height", [700, 420])
+async def test_a_second_click_on_the_button_of_a_menu_far_below_closes_it(shared, page, height):
+    await page.set_viewport_size({"width": 1280, "height": height})
+    await row(page, "Tea").hover()
+    button = page.get_by_role("button", name="Actions: Tea")
+    box = await button.bounding_box()
+    for menus in (1, 0):
+        await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        await expect(page.get_by_role("menu")).to_have_count(menus)
+    assert await button.bounding_box() == box
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert await titles(shared) == {"Tea", "Coffee", "Bread"}
+
+
+async def test_a_menu_closes_when_its_button_is_scrolled_away(page):
+    await page.set_viewport_size({"width": 1280, "height": 300})
+    await row(page, "Bread").hover()
+    await page.get_by_role("button", name="Actions: Bread").click()
+    await expect(page.get_by_role("menu")).to_be_visible()
+    await row(page, "Bread").get_by_role("link").hover()
+    await page.mouse.wheel(0, 100)
+    await expect(page.get_by_role("menu")).to_have_count(0)
+
+
 async def test_chats_are_selected_with_the_keyboard_and_tagged(page):
     await select(page, "Bread")
     await expect(page.get_by_role("checkbox", name="Bread")).to_be_focused()

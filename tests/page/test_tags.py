@@ -167,3 +167,18 @@ async def test_a_place_suits_a_telephone(shared, page, scheme):
 async def test_an_address_without_a_tag_is_a_new_chat(shared, address):
     async with shared.page(f"/#/{address}") as page:
         await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_a_second_click_on_the_button_of_a_menu_closes_it(page, width):
+    await tags(page).get_by_role("link", name="drink").click()
+    await page.set_viewport_size({"width": width, "height": 420})
+    button = rows(page).get_by_role("button", name="Actions: Tea")
+    box = await button.bounding_box()
+    for menus in (1, 0):
+        await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        await expect(page.get_by_role("menu")).to_have_count(menus)
+    assert await button.bounding_box() == box
+    await button.click()
+    for item in await page.get_by_role("menuitem").all():
+        await expect(item).to_be_in_viewport(ratio=1)

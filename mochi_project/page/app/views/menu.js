@@ -1,7 +1,23 @@
 // A button that opens a menu of actions.
 
-import { html, useDismiss, useEffect, useRef, useState } from "../library.js";
+import { html, useDismiss, useLayoutEffect, useRef, useState } from "../library.js";
 import { Icon, IconButton } from "./icons.js";
+
+const GAP = 8; // pixels between a menu and the edge of the window
+
+/**
+ * Show a menu below its button, or beside it where there is not enough place: nothing scrolls and nothing of it comes
+ * under the pointer, so a second click meets the button again.
+ */
+function place(list, button) {
+  list.showPopover();
+  const { bottom, left, right } = button.getBoundingClientRect();
+  const top = Math.min(bottom, window.innerHeight - list.offsetHeight - GAP);
+  const isBelow = top === bottom;
+  const isRtl = getComputedStyle(list).direction === "rtl";
+  const start = isRtl ? (isBelow ? left : right) : (isBelow ? right : left) - list.offsetWidth;
+  Object.assign(list.style, { top: `${top}px`, left: `${start}px` });
+}
 
 /** `items` are `{label, icon, run}` each; null is left out. */
 export function Menu({ label, items }) {
@@ -12,10 +28,16 @@ export function Menu({ label, items }) {
     element.current?.querySelector("button")?.focus();
   };
   useDismiss(element, isOpen, ({ type }) => (type === "keydown" ? close() : setOpen(false)));
-  useEffect(() => {
-    if (!isOpen) return;
-    element.current.querySelector("[role=menu]").scrollIntoView({ block: "nearest" });
-    element.current.querySelector("[role=menuitem]")?.focus({ preventScroll: true });
+  useLayoutEffect(() => {
+    if (!isOpen) return undefined;
+    const [button, list] = element.current.children;
+    place(list, button);
+    list.querySelector("[role=menuitem]").focus({ preventScroll: true });
+    const onScroll = ({ target }) => {
+      if (target.contains(element.current)) setOpen(false); // the button goes away from it
+    };
+    document.addEventListener("scroll", onScroll, true);
+    return () => document.removeEventListener("scroll", onScroll, true);
   }, [isOpen]);
 
   const onKey = (event) => {
@@ -34,7 +56,7 @@ export function Menu({ label, items }) {
   return html`<div class="menu" ref=${element}>
     <${IconButton} icon="more" label=${label} aria-haspopup="menu" aria-expanded=${`${isOpen}`}
       onClick=${() => setOpen(!isOpen)} />
-    ${isOpen && html`<div class="menu-list" role="menu" tabindex="-1" onKeyDown=${onKey}>
+    ${isOpen && html`<div class="menu-list" role="menu" popover="manual" tabindex="-1" onKeyDown=${onKey}>
       ${items.filter(Boolean).map((item) => html`<button type="button" role="menuitem" tabindex="-1"
         key=${item.label} onClick=${() => choose(item)}>
         <${Icon} name=${item.icon} />${item.label}
