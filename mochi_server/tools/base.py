@@ -229,6 +229,13 @@ class ToolContext:
         """Id of the call that started the agent."""
         return None
 
+    async def check_held(self) -> None:
+        """Refuse to go on with the call if another process has taken its run meanwhile.
+
+        Raises:
+            RunInterrupted: it has.
+        """
+
     async def elicit(
         self,
         tool: Tool,  # noqa: ARG002 - here is nobody to ask

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..errors import InvalidRequest, JSONObject, StorageError, ToolExecutionFailed
+from ..errors import InvalidRequest, JSONObject, RunInterrupted, StorageError, ToolExecutionFailed
 from ..protocol.events import Event
 from ..protocol.messages import now
 from .base import (
@@ -129,6 +129,9 @@ class ToolExecutionService:
 
         Its time begins when it runs: calls may have to wait for a process, and sequential ones
         for their turn. Closing or cancelling gives the call up.
+
+        Raises:
+            RunInterrupted: another process has taken the run before the tool could begin.
         """
         steps = self._execute(tool, arguments, context)
         return self._in_order(steps, context.session_id) if self._is_in_order else steps
@@ -162,6 +165,7 @@ class ToolExecutionService:
                 while output is None:
                     step = await _next(steps, deadline)
                     if isinstance(step, ToolBegun | ToolPaused):
+                        await context.check_held()
                         began = time.perf_counter()
                         deadline = _deadline(tool, step, began)
                     elif isinstance(step, ToolOutput):
@@ -170,22 +174,20 @@ class ToolExecutionService:
                         yield step
         except InvalidArguments as error:  # only the function itself could tell
             reason, code = f"invalid arguments: {error}", InvalidRequest.code
-        except ToolFailed as error:
+        except (ToolFailed, StopAsyncIteration) as error:
             reason = str(error) or "it failed without saying why."
         except _DeadlinePassed:
             reason = f"it took longer than {_limit(tool)} and was given up."
             logger.warning("The tool %s failed: %s", tool.name, reason)
-        except StopAsyncIteration:
-            reason = "it ended without a result."
+        except RunInterrupted:
+            raise
         except Exception as error:
             logger.exception("Tool %s failed in an unforeseen way", tool.name)
             reason = f"{type(error).__name__}: {error}"
         seconds = time.perf_counter() - began
         if output is None:
-            reason = cut(reason, self.result_characters)
-            result = ToolExecutionResult.failure(
-                tool.name, reason, code=code, execution_time=seconds
-            )
+            text = cut(reason, self.result_characters)
+            result = ToolExecutionResult.failure(tool.name, text, code=code, execution_time=seconds)
         else:
             result = await self._success(tool.name, output, context, seconds)
         self._remember(result, context.session_id, started)

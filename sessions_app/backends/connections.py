@@ -103,7 +103,7 @@ class DatabaseThreads:
         connection = self._connection()
         used.append(connection)
         try:
-            connection.ensure_connection()  # not within the lock: each connects by itself
+            _connect(connection)  # not within the lock: each connects by itself
             self._prepare(connection)
             return work()
         except (DatabaseError, InterfaceError) as error:
@@ -147,6 +147,16 @@ class DatabaseThreads:
             _, connection = self._connections.popitem()
             with suppress(DatabaseError):
                 connection.close()
+
+
+def _connect(connection: BaseDatabaseWrapper) -> None:
+    """Connect, unless it is connected; a process that stands still locks nothing for long."""
+    if connection.connection is not None:
+        return
+    connection.ensure_connection()
+    if connection.vendor == "postgresql":  # not among the options, which poolers refuse
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{ANSWER_SECONDS:g}s'")
 
 
 def _give_up(job: Future[Any], used: list[BaseDatabaseWrapper], *, after: float) -> None:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...errors import MochiError
+from ...errors import MochiError, RunInterrupted
 from ...protocol.completions import Finish
 from ...protocol.events import Event, ToolSampling
 from ...protocol.messages import ToolCall
@@ -69,6 +69,10 @@ class CallContext(ToolContext):
     @property
     def agent_call_id(self) -> str | None:
         return self.confirmations.agent_call_id
+
+    async def check_held(self) -> None:
+        if await self.run.is_given_up():
+            raise RunInterrupted(run_id=self.run.run_id)
 
     async def elicit(
         self, tool: Tool, elicitation: Elicitation

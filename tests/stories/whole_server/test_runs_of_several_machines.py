@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
@@ -268,6 +270,35 @@ async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
     assert [m["content"] for m in await pair.messages(first.session_id)] == [
         *("Go.", second.text, "Go.", "Well.")
     ]
+
+
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_a_call_that_another_machine_has_given_up_does_not_run_late(pair: Pair) -> None:
+    """The first machine stands still between the note of a call and the call, within a write."""
+    pair.ollama.reply(tool_calls=[{"name": "write", "arguments": {"text": "Hello"}}])
+    pair.ollama.reply(["It may be written."])
+    settings = {"tools": ["write"], "execution_policy": "always_confirm"}
+    reader = RunReader(await pair.one.new_session(tool_settings=settings))
+    reading = asyncio.ensure_future(reader.send(pair.one, "Go."))
+    asked = await reader.has("tool_call_confirmation_required")
+    async with await psycopg.AsyncConnection.connect(pair.database.url) as connection:
+        await connection.execute("LOCK TABLE state_lines")  # of decisions that were acted on
+        confirmation = asked.data["confirmation_id"]
+        status, _ = await pair.one.post(f"/confirmations/{confirmation}", {"approved": True})
+        assert status == 200
+        await until(lambda: pair.database.query("SELECT pid FROM pg_locks WHERE NOT granted"))
+        os.kill(pair.one.pid, signal.SIGSTOP)
+    try:
+        path = f"/runs/{reader.run_id}"
+        await until(lambda: pair.two.get(path), lambda answer: answer[1].get("state") == "done")
+    finally:
+        os.kill(pair.one.pid, signal.SIGCONT)
+    await reading
+    assert reader.events[-2].data.get("code") == "RUN_INTERRUPTED", reader.events[-2:]
+    _, _, result, answer = await pair.messages(reader.session_id)
+    assert result["content"] == "Error: the call was interrupted before it had a result."
+    assert answer["content"] == "It may be written."
+    assert not (pair.folder / "written").exists()
 
 
 @in_files_and_in_redis
