@@ -216,19 +216,20 @@ class RunControl:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
-        await self._check_seen(run_id)
+        if current_caller().owner is not None:
+            await self.find(run_id)
         return await self._runs.join(run_id, after)
 
-    async def _check_seen(self, run_id: str) -> None:
-        """Make sure that the caller may know of a run.
+    async def find(self, run_id: str) -> RunStatus:
+        """Return how far a run has come that the caller may know of.
 
         Raises:
             RunNotFound: it is of a session that belongs to somebody else, or there is none.
         """
-        if current_caller().owner is None:
-            return
-        if not may_see((await self._runs.status(run_id)).owner):
+        status = await self._runs.status(run_id)
+        if not may_see(status.owner):
             raise RunNotFound(run_id=run_id)
+        return status
 
     async def join_session(self, session_id: str, after: int = 0) -> tuple[str, LogReader] | None:
         """Return the id and a reader of the session's present or last run; None if it has none.
@@ -251,9 +252,7 @@ class RunControl:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
-        status = await self._runs.status(run_id)
-        if not may_see(status.owner):
-            raise RunNotFound(run_id=run_id)
+        status = await self.find(run_id)
         answer: JSONObject = asdict(status)
         pending = []
         if status.state in {"running", "waiting"}:
@@ -285,7 +284,7 @@ class RunControl:
             RunNotFound: there is no such run, or none any more.
             SessionBusy, StorageError, ConfirmationUnavailable: a waiting run cannot be ended now.
         """
-        await self._check_seen(run_id)
+        await self.find(run_id)
         status = await self._runs.stop(run_id)
         return {
             "run_id": run_id,

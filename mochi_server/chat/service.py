@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..core.caller import current_caller, may_see
+from ..core.caller import current_caller
 from ..core.ids import new_run_id
 from ..errors import (
     ConfirmationUnavailable,
@@ -41,7 +41,7 @@ from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
-from .confirmations.inbox import ConfirmationInbox
+from .confirmations.inbox import ConfirmationFilter, ConfirmationInbox
 from .confirmations.store import StoredConfirmation
 from .conversation import Conversations, add_messages, open_reply
 from .journal.records import RunHead
@@ -392,8 +392,7 @@ class ChatService:
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
-        pending = await self.inbox.store.pending(session_id=session_id)
-        pending = [each for each in pending if may_see(each.owner)]
+        pending = await self.inbox.pending(ConfirmationFilter(session_id=session_id))
         return [confirmation.payload() for confirmation in pending]
 
 

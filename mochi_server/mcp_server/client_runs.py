@@ -228,7 +228,7 @@ class ClientRuns:
         decide = partial(self._runtime.inbox.decide, confirmation_id)
         with suppress(ConfirmationNotFound, ToolConfirmationTimeout):  # decided meanwhile
             if answer is not None and answer.action == "accept":
-                stored = await self._runtime.confirmations.find(confirmation_id)
+                stored = await self._runtime.inbox.find(confirmation_id)
                 content: Any = None  # of a question whether a call may run, it means nothing
                 if stored is not None and stored.confirmation.elicitation is not None:
                     content = answer.content or {}

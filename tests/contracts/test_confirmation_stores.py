@@ -21,6 +21,7 @@ from mochi_server.chat.confirmations.asking import AskedCall
 from mochi_server.chat.confirmations.confirmation import ConfirmationDecision
 from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.chat.confirmations.store import ConfirmationStore, StoredConfirmation
+from mochi_server.core.caller import Caller
 from mochi_server.core.clock import timestamp
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
 from mochi_server.protocol.events import ConfirmationRequired
@@ -297,6 +298,15 @@ async def test_a_decision_that_was_acted_on_is_history(sides: Sides, clock: Cloc
             await sides.asking.decide(name, YES)
         with pytest.raises(ConfirmationNotFound):
             await sides.asking.consume(name)
+
+
+async def test_a_page_of_the_history_is_full_of_what_its_reader_sees(sides: Sides):
+    own = make_confirmation(owner="anna")
+    of_others = [make_confirmation(owner="ben", minutes=number) for number in (1, 2)]
+    for each in (own, *of_others):
+        await sides.asking.record(each, YES)
+    page = await sides.deciding.history(limit=1, caller=Caller(name="anna", owner="anna"))
+    assert [each.confirmation for each in page] == [own]
 
 
 async def test_what_a_rule_decides_is_history_at_once(sides: Sides):

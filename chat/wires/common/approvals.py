@@ -14,7 +14,6 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat.confirmations.store import StoredConfirmation
 from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
-from mochi_server.core.caller import may_see
 from mochi_server.errors import (
     ConfirmationNotFound,
     InvalidRequest,
@@ -71,10 +70,8 @@ async def asked(approval: ApprovalId) -> StoredConfirmation | None:
     Raises:
         ConfirmationNotFound: another run has asked this.
     """
-    stored = await get_runtime().inbox.store.find(approval.confirmation_id)
-    if stored is None or not may_see(stored.confirmation.owner):
-        return None
-    if stored.confirmation.run_id != approval.run_id:
+    stored = await get_runtime().inbox.find(approval.confirmation_id)
+    if stored is not None and stored.confirmation.run_id != approval.run_id:
         raise ConfirmationNotFound(confirmation_id=approval.confirmation_id, session_id=None)
     return stored
 
@@ -96,7 +93,7 @@ async def decide(
         ConfirmationUnavailable: the store cannot be reached.
     """
     runtime = get_runtime()
-    status = await runtime.runs.status(approval.run_id)
+    status = await runtime.run_control.find(approval.run_id)
     reader = await join(approval.run_id)
     try:
         await runtime.inbox.decide(

@@ -15,11 +15,11 @@ from ninja import Query
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
+from mochi_server.chat.confirmations.inbox import ConfirmationFilter
 from mochi_server.chat.control import StartedRun
 from mochi_server.chat.responses import ResponseId, ResponseService, StoredResponse
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import RunStatus
-from mochi_server.core.caller import may_see
 from mochi_server.core.ids import new_run_id
 from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
 from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired
@@ -280,9 +280,7 @@ async def _decide(
         raise InvalidRequest("There is no such approval_request_id.")
     if payload.previous_response_id is not None:
         asked = ResponseId.read(payload.previous_response_id)
-    elif (pending := await runtime.inbox.store.find(found["confirmation"])) is not None and may_see(
-        pending.confirmation.owner
-    ):
+    elif (pending := await runtime.inbox.find(found["confirmation"])) is not None:
         asked = ResponseId(pending.confirmation.run_id, pending.confirmation.session_id)
     else:
         raise InvalidRequest("There is no such approval_request_id.")
@@ -384,7 +382,8 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
     )
     pending = []
     if not is_ended:
-        pending = await get_runtime().confirmations.pending(session_id=response_id.session_id)
+        chosen = ConfirmationFilter(session_id=response_id.session_id)
+        pending = await get_runtime().inbox.pending(chosen)
     for each in pending:
         if question := await _first(response_id.run_id, ConfirmationRequired, each.confirmation_id):
             number, event = question
@@ -416,10 +415,9 @@ def _functions(stored: StoredResponse) -> list[str]:
 async def _status_of(run_id: str) -> RunStatus | None:
     """Return how far a run has come; None if it has ended too long ago, or is somebody else's."""
     try:
-        status = await get_runtime().runs.status(run_id)
+        return await get_runtime().run_control.find(run_id)
     except RunNotFound:
         return None
-    return status if may_see(status.owner) else None
 
 
 def _status(stored: StoredResponse) -> str:

@@ -24,7 +24,7 @@ from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyRule, rule_of
 from ..session_agents import SessionAgents
 from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, dump
-from .store import ConfirmationStore, not_found
+from .store import ConfirmationStore, StoredConfirmation, not_found
 
 PAGE = 100
 """Entries of a page."""
@@ -84,16 +84,25 @@ class ConfirmationInbox:
         """
         chosen = chosen or ConfirmationFilter()
         after = None if cursor is None else _key_in(cursor)
-        all_pending = await self.store.pending(
+        pending = await self.pending(chosen)
+        begin = 0 if after is None else bisect_right(pending, after, key=_key_of)
+        page, rest = pending[begin : begin + limit], pending[begin + limit :]
+        return ConfirmationPage(page, _cursor(page[-1]) if rest else None)
+
+    async def pending(self, chosen: ConfirmationFilter) -> list[Confirmation]:
+        """Return what waits for a decision, the oldest first."""
+        pending = await self.store.pending(
             session_id=chosen.session_id,
             agent=chosen.agent,
             tool=chosen.tool,
             older_than=chosen.older_than,
         )
-        pending = [each for each in all_pending if may_see(each.owner)]
-        begin = 0 if after is None else bisect_right(pending, after, key=_key_of)
-        page, rest = pending[begin : begin + limit], pending[begin + limit :]
-        return ConfirmationPage(page, _cursor(page[-1]) if rest else None)
+        return [each for each in pending if may_see(each.owner)]
+
+    async def find(self, confirmation_id: str) -> StoredConfirmation | None:
+        """Return what is stored; None if it is unknown, consumed, or of somebody else."""
+        stored = await self.store.find(confirmation_id)
+        return stored if stored is not None and may_see(stored.confirmation.owner) else None
 
     async def decide(
         self,
@@ -138,10 +147,10 @@ class ConfirmationInbox:
             raise InvalidRequest(
                 "Only an approval can be remembered; only then there are patterns."
             )
-        await self._check_seen(confirmation_id, session_id)
+        pending = await self._pending(confirmation_id, session_id)
+        confirmation = pending if approved else None
         arguments, changed, rule = arguments if approved else None, None, None
         decided_by = decided_by or current_caller().name
-        confirmation = await self._pending(confirmation_id, session_id) if approved else None
         if confirmation is not None:
             arguments, changed = await self._arguments(confirmation, arguments)
         if confirmation is not None and remember is not None:
@@ -180,8 +189,7 @@ class ConfirmationInbox:
         self, *, limit: int = PAGE, before: str | None = None
     ) -> list[ConfirmationRecord]:
         """Return what was decided and acted on, the latest first; see ``ConfirmationStore``."""
-        records = await self.store.history(limit=limit, before=before)
-        return [record for record in records if may_see(record.confirmation.owner)]
+        return await self.store.history(limit=limit, before=before, caller=current_caller())
 
     async def rules(self, session_id: str | None = None) -> list[Policies]:
         """Return the rules of the data folder, then those of a session.
@@ -207,25 +215,20 @@ class ConfirmationInbox:
         if not await self.policies.remove(rule_id, session_id):
             raise PolicyNotFound(rule_id=rule_id)
 
-    async def _check_seen(self, confirmation_id: str, session_id: str | None) -> None:
-        """Make sure that a confirmation is of a session that the caller sees.
+    async def _pending(self, confirmation_id: str, session_id: str | None) -> Confirmation | None:
+        """Return a confirmation that waits; None if the store would refuse a decision.
 
         Raises:
-            ConfirmationNotFound: it is of another one.
+            ConfirmationNotFound: it is of a session that the caller does not see.
         """
-        if current_caller().owner is None:
-            return
         stored = await self.store.find(confirmation_id)
-        if stored is not None and not may_see(stored.confirmation.owner):
-            raise not_found(confirmation_id, session_id)
-
-    async def _pending(self, confirmation_id: str, session_id: str | None) -> Confirmation | None:
-        """Return a confirmation that waits; None if ``decide`` would refuse it."""
-        stored = await self.store.find(confirmation_id)
-        if stored is None or stored.decision is not None:
+        if stored is None:
             return None
         confirmation = stored.confirmation
-        return confirmation if session_id in (None, confirmation.session_id) else None
+        if not may_see(confirmation.owner):
+            raise not_found(confirmation_id, session_id)
+        is_of_session = session_id in (None, confirmation.session_id)
+        return confirmation if is_of_session and stored.decision is None else None
 
     async def _arguments(
         self, confirmation: Confirmation, arguments: JSONObject | None

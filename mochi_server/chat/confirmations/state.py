@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...core.aio import yield_to_loop
+from ...core.caller import SERVER, Caller
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.outages import first_line
 from ...errors import ConfirmationUnavailable, StorageError
@@ -152,7 +153,7 @@ class StateConfirmationStore(ConfirmationStore):
                 self._forget(confirmation_id, decision)
 
     async def history(
-        self, *, limit: int = 100, before: str | None = None
+        self, *, limit: int = 100, before: str | None = None, caller: Caller = SERVER
     ) -> list[ConfirmationRecord]:
         if before is not None and _NAME.fullmatch(before) is None:
             return []
@@ -161,10 +162,11 @@ class StateConfirmationStore(ConfirmationStore):
             wanted = limit
             while True:
                 lines = state.last_lines(HISTORY, limit=wanted, before=before)
-                found = [each for each in map(self._record, lines) if each is not None]
+                records = [each for each in map(self._record, lines) if each is not None]
+                found = [each for each in records if caller.sees(each.confirmation.owner)]
                 if len(found) >= limit or len(lines) < wanted:
                     return found[:limit]
-                wanted *= 2  # some cannot be read
+                wanted *= 2  # some cannot be read, or are of others
 
         return await self._read(records)
 

@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Final, Literal
 
 from ...core.aio import BackgroundTasks
+from ...core.caller import SERVER, Caller
 from ...core.clock import SYSTEM_CLOCK, Clock, timestamp
 from ...errors import (
     ConfirmationNotFound,
@@ -132,13 +133,14 @@ class ConfirmationStore(ABC):
 
     @abstractmethod
     async def history(
-        self, *, limit: int = 100, before: str | None = None
+        self, *, limit: int = 100, before: str | None = None, caller: Caller = SERVER
     ) -> list[ConfirmationRecord]:
         """Return entries of the history, the latest first.
 
         Args:
             limit: Most entries.
             before: Id of the confirmation behind which to go on: the last one of the page before.
+            caller: Whoever reads them: only what this one sees.
         """
 
     @abstractmethod
