@@ -120,6 +120,9 @@ class RunJournal:
         """Longest pause between two looks at a run that another process writes."""
         self._writers: dict[str, RunWriter] = {}
         self._writing = asyncio.Lock()
+        self._due: set[RunWriter] = set()
+        """Whose lines the next write has."""
+        self._next_write: asyncio.Task[None]
         self._failed = False
         self._place = 0
         """Of the last part of this process in its log."""
@@ -219,10 +222,30 @@ class RunJournal:
         """
         if unless_failing and self._failed:
             return
+        if writer is not None and unless_failing and (self._due or self._writing.locked()):
+            await self._flush_with_others(writer)
+            return
         async with self._writing:
             if unless_failing and self._failed:  # meanwhile
                 return
             await self._write(tuple(self._writers.values()) if writer is None else (writer,))
+
+    async def _flush_with_others(self, writer: RunWriter) -> None:
+        """Let the next write have what waits of a run: one serves all that wait for it.
+
+        A lock of asyncio lets one of those that wait go on in a round of the event loop. Where
+        hundreds of runs begin at once, more come in each round.
+        """
+        if not self._due:
+            self._next_write = self._tasks.spawn(self._write_due(), name="the journal of runs")
+        self._due.add(writer)
+        await asyncio.shield(self._next_write)
+
+    async def _write_due(self) -> None:
+        async with self._writing:
+            due, self._due = self._due, set()
+            if not self._failed:
+                await self._write(tuple(due))
 
     @property
     def is_waiting(self) -> bool:

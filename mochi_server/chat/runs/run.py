@@ -95,7 +95,7 @@ class Run:
     async def enqueue(self) -> None:
         """Note that it waits until the runs before it have ended."""
         self.begin()
-        await self._journal.flush(unless_failing=True)
+        await self._journal.flush(self._writer, unless_failing=True)
 
     def leave_queue(self, head: RunHead) -> None:
         """Take a number: it is about to begin."""
@@ -159,7 +159,7 @@ class Run:
         """Add events to the journal and to the log."""
         self._writer.add(self.log.end, events)
         if isinstance(events[-1], _AT_ONCE):
-            await self._journal.flush(unless_failing=True)
+            await self._journal.flush(self._writer, unless_failing=True)
         self.log.extend(events)
         if self.observers and not isinstance(events[0], DELTAS):
             self._tell_observers(events)
@@ -266,7 +266,7 @@ class Run:
     async def _note(self, name: str, **data: object) -> bool:
         """Write a note; return False if it cannot be written for now."""
         line = self._writer.note(name, **data)
-        await self._journal.flush(unless_failing=True)
+        await self._journal.flush(self._writer, unless_failing=True)
         if self.is_lost:
             raise RunInterrupted(run_id=self.run_id)
         return self._writer.is_written(line)

@@ -141,6 +141,29 @@ async def test_a_cancelled_flush_writes_each_line_once(tmp_path, journal):
     assert events_of(await lines_of(journal_in(tmp_path))) == numbered(*range(1, 41))
 
 
+async def test_one_write_serves_all_runs_that_wait_for_it(tmp_path, journal):
+    """As where hundreds begin while another process writes; one may be cancelled."""
+    writers = [journal.begin(head(f"run_{number}")) for number in range(50)]
+    await journal.flush()
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        flushes = []
+        for writer in writers:
+            writer.add(1, deltas(1))
+            flush = journal.flush(writer, unless_failing=True)
+            flushes.append(asyncio.ensure_future(flush))
+            await asyncio.sleep(0)
+        flushes[7].cancel()
+        assert not any(flush.done() for flush in flushes[:7])
+        other.execute("ROLLBACK")
+        await asyncio.gather(*flushes, return_exceptions=True)
+        (parts,) = other.execute("SELECT count(*) FROM state_parts").fetchone()
+    assert parts == 3, "the heads, the first event, and all others"
+    for number in range(50):
+        lines = await lines_of(journal_in(tmp_path), f"run_{number}")
+        assert events_of(lines) == numbered(1)
+
+
 # Full disks, lost folders, lines of others
 
 
