@@ -19,7 +19,6 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
-from mochi_server.core.aio import RoundLimiter
 from mochi_server.core.audit import AuditLog
 from mochi_server.core.caller import LOOPBACK as NO_TOKEN
 from mochi_server.core.caller import SETTING, Caller, current_caller, set_caller
@@ -65,9 +64,6 @@ REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer r
 TRACE_CONTEXT = (b"traceparent", b"tracestate")  # W3C: the trace of a request
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
 
-BEGINNING = 2
-"""Requests of the method POST, as turns are, that begin in one round of the event loop."""
-
 TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
 """What a protocol that a client of a socket offers begins with, if the token follows it."""
 
@@ -112,7 +108,6 @@ class Gate:
             "http": Slots("requests", settings.max_requests, share=share),
             "websocket": Slots("WebSockets", settings.max_requests, share=share),
         }
-        self.beginning = RoundLimiter(BEGINNING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -126,8 +121,6 @@ class Gate:
             if error is None:
                 error = self._take_slot(scope, stack)
             if error is None:
-                if scope.get("method") == "POST":
-                    await self.beginning.wait()
                 await self.app(scope, receive, send)
                 return
             method, path = scope.get("method", scope["type"]), inner_path(scope)

@@ -27,7 +27,7 @@ from django.utils.decorators import async_only_middleware
 from chat.streaming import EventStreamResponse, drop_connection
 from mochi_project.runtime import get_runtime
 from mochi_server import errors
-from mochi_server.core.aio import in_thread
+from mochi_server.core.aio import RoundLimiter, in_thread
 from mochi_server.core.audit import Outcome, begin_details, details
 from mochi_server.core.caller import current_caller
 from mochi_server.core.logs import request_id, set_log_ids
@@ -44,6 +44,9 @@ _REQUEST_ID_NAME = REQUEST_ID.decode()
 
 SMALL = 65_536
 """Bytes up to which a body is not counted: large bodies must not keep ordinary requests out."""
+
+BEGINNING = 2
+"""Requests of the method POST, as turns are, that begin in one round of the event loop."""
 
 WATCH_AFTER = 0.05
 """Seconds after which a request is watched for a client that leaves; most are done by then."""
@@ -193,6 +196,7 @@ class MochiASGIHandler(ASGIHandler):
         super().__init__()
         get_resolver().url_patterns  # noqa: B018 - imports what tells the paths of vendors
         self.bodies = RequestBodies(BodyLimits.of(settings.MOCHI))
+        self.beginning = RoundLimiter(BEGINNING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.bodies.one(inner_path(scope)) as body:
@@ -202,6 +206,8 @@ class MochiASGIHandler(ASGIHandler):
             watch = DisconnectWatch(receive)
             try:
                 if response is None:
+                    if scope["method"] == "POST":
+                        await self.beginning.wait()
                     response = await self.get_response_async(request)
                 response.headers[_NOSNIFF_NAME] = _NOSNIFF_VALUE
                 response.headers[_REQUEST_ID_NAME] = request_id()

@@ -6,48 +6,67 @@ import asyncio
 from itertools import groupby
 
 import anyio
+import pytest
 
-import mochi_project.urls  # noqa: F401 - wires name their paths
-from mochi_project.http.gate import Gate
-from mochi_server.config import load_settings
+from mochi_project.http.handler import MochiASGIHandler
 
 REQUEST = {
     "type": "http",
     "method": "POST",
     "path": "/api/v1/chat/one/stream",
+    "root_path": "",
     "query_string": b"",
-    "headers": [(b"host", b"localhost")],
+    "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
 }
 
 
 class Site:
-    """A gate in front of an application that only notes which requests have begun."""
+    """The application, and in which order it answers requests beside a stream."""
 
     def __init__(self):
         self.steps = []
-        self.gate = Gate(self.begin, load_settings(_env_file=None))
-
-    async def begin(self, scope, receive, send):
-        self.steps.append(scope["number"])
+        self.handler = MochiASGIHandler()
 
     async def stream(self, requests):
-        """Send a token in each round of the loop, until so many requests have begun."""
+        """Send a token in each round of the loop, until so many requests were answered."""
         while len(self.steps) - self.steps.count("token") < requests:
             self.steps.append("token")
             await asyncio.sleep(0)
 
-    def request(self, number):
-        return self.gate({**REQUEST, "number": number}, None, None)
+    async def request(self, number, body=None):
+        """Send what is refused at once; its body when that comes."""
+        parts = [b'{"unknown": 1}']
+
+        async def receive():
+            if not parts:  # it stays until it is answered
+                await asyncio.get_running_loop().create_future()
+            if body is not None:
+                await body.wait()
+            return {"type": "http.request", "body": parts.pop(), "more_body": False}
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                assert message["status"] == 422
+                self.steps.append(number)
+
+        await self.handler(REQUEST.copy(), receive, send)
 
     @property
     def begun(self):
         return [step for step in self.steps if step != "token"]
 
 
-async def test_streams_go_on_while_hundreds_of_requests_begin():
-    site = Site()
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_streams_go_on_while_hundreds_of_requests_begin(is_late):
+    """Whether their bodies come with them, or later, as those of slow networks."""
+    site, bodies = Site(), asyncio.Event() if is_late else None
     with anyio.fail_after(60):
-        await asyncio.gather(site.stream(300), *map(site.request, range(300)))
+        requests = [asyncio.ensure_future(site.request(number, bodies)) for number in range(300)]
+        if bodies is not None:
+            for _ in range(300):
+                await asyncio.sleep(0)
+            bodies.set()
+        await asyncio.gather(site.stream(300), *requests)
 
     assert site.begun == [*range(300)], "the first comes first"
     stretches = groupby(site.steps, lambda step: step == "token")
