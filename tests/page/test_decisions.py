@@ -10,7 +10,15 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
+from tests.support.page import (
+    LIMIT,
+    answered,
+    browser_with_server,
+    expect_accessible,
+    press,
+    scripted,
+    send,
+)
 from tests.support.server import ROOT
 from tests.support.waiting import until
 
@@ -162,7 +170,10 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         card = page.get_by_role("region", name="Call of add_numbers")
         await expect(card).to_contain_text("Denied")
         await expect(card).not_to_contain_text("Failed")
+        await expect(card).to_contain_text("Reason: Not today.")
+        await expect_accessible(page)
         await card.get_by_role("button").click()
+        await expect(card.get_by_text("Arguments")).to_be_visible()
         await expect(card).to_contain_text("Reason: Not today.")
 
 

@@ -63,6 +63,7 @@ export const CallCard = memo(({ node, sessionId }) => {
       ${node.edited && html`<span class="tag">${t.edited}</span>`}
       <span class="state">${t.callState[state]}</span>
     </button>
+    ${state === "denied" && !isOpen && html`<p class="hint why" dir="auto">${whyDenied(node)}</p>`}
     ${node.progress && state === "running" && html`<${Progress} progress=${node.progress} />`}
     ${isOpen && html`<div class="card-body">
       ${state === "asking"
