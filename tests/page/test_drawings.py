@@ -64,10 +64,11 @@ async def test_diagrams_and_charts_are_drawn_and_their_source_is_there(shared):
         await expect_accessible(page)
 
 
-async def test_a_chart_that_fills_its_place_is_not_made_smaller_on_a_telephone(shared):
+@pytest.mark.parametrize("wanted", ["container", 600])
+async def test_a_chart_that_fills_its_place_is_not_made_smaller_on_a_telephone(shared, wanted):
     size = {"width": 390, "height": 664}
     async with shared.page(viewport=size) as page:
-        await send(page, scripted(fence("vega-lite", CHART | {"width": "container"})))
+        await send(page, scripted(fence("vega-lite", CHART | {"width": wanted})))
         [width] = await drawn(page, 1)
         shown = await page.locator(".drawing img").evaluate("image => image.clientWidth")
         assert width - 1 <= shown <= size["width"], (width, shown)
@@ -99,6 +100,23 @@ async def test_a_drawing_that_never_ends_is_given_up_and_the_next_one_is_drawn(s
         await expect(page.locator("iframe")).to_have_count(0)
         await page.unroute("**/frame/draw.js")
         await send(page, scripted(fence("mermaid", DIAGRAM)))
+        await drawn(page, 1)
+
+
+async def test_a_drawing_whose_library_never_comes_does_not_hold_up_the_next_one(shared):
+    is_asked = asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+
+    async with shared.page() as page:
+        await page.clock.install()
+        await page.reload()
+        await page.route("**/mermaid.min.js", hold)
+        await send(page, scripted(fence("mermaid", DIAGRAM) + fence("vega-lite", CHART)))
+        await until(is_asked.is_set)
+        await page.clock.fast_forward(60_000)
+        await expect(page.get_by_text("Cannot be drawn: it takes too long")).to_be_visible()
         await drawn(page, 1)
 
 

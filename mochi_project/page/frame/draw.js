@@ -31,7 +31,9 @@ async function drawChart(source, width, isDark, isLite) {
   const config = { background: "transparent", ...(isDark && DARK) };
   let spec = JSON.parse(source);
   if (isLite) {
-    if (spec.width === "container") Object.assign(spec, { width, autosize: spec.autosize ?? { type: "fit-x", contains: "padding" } });
+    const { row, column, facet } = spec.encoding ?? {};
+    const isWide = spec.width > width && !(row || column || facet); // it would be shown with smaller letters
+    if (spec.width === "container" || isWide) Object.assign(spec, { width, autosize: spec.autosize ?? { type: "fit-x", contains: "padding" } });
     spec = vegaLite.compile(spec, { config }).spec;
   }
   const loader = { load: () => Promise.reject(new Error("data of other addresses are not loaded")) };

@@ -3,7 +3,8 @@
 import { t } from "../texts.js";
 import { theme } from "../views/theme.js";
 
-const MILLISECONDS = 20_000; // a drawing takes at most, libraries included
+const LOADING_MILLISECONDS = 60_000; // what draws takes at most to come
+const DRAWING_MILLISECONDS = 20_000; // a drawing takes at most
 const LONGEST = 50_000; // characters
 const PADDING = 13; // of a drawing in its place, with the border
 
@@ -16,8 +17,8 @@ const SCRIPTS = {
 
 const addressOf = (name) => new URL(`../../${name}`, import.meta.url);
 
-async function read(name) {
-  const response = await fetch(addressOf(name));
+async function read(name, signal) {
+  const response = await fetch(addressOf(name), { signal });
   if (!response.ok) throw new Error(response.statusText);
   return response.text();
 }
@@ -41,28 +42,41 @@ function open() {
   return frame;
 }
 
+/** Do an action, which gets a signal; after so long it is given up, with the frame and what is at work in it. */
+async function bounded(milliseconds, action) {
+  const abort = new AbortController();
+  let timer;
+  const end = new Promise((_, reject) => {
+    timer = setTimeout(() => {
+      abort.abort();
+      frame.then((element) => element.remove());
+      frame = null; // the next drawing opens a new one
+      sent = new Set();
+      reject(new Error(t.tooLongToDraw));
+    }, milliseconds);
+  });
+  try {
+    return await Promise.race([action(abort.signal), end]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 async function draw(kind, source, width) {
   if (source.length > LONGEST) throw new Error(t.longSource(LONGEST));
-  const element = await open();
-  const names = SCRIPTS[kind].filter((name) => !sent.has(name));
-  const scripts = await Promise.all(names.map(read));
+  const { element, names, scripts } = await bounded(LOADING_MILLISECONDS, async (signal) => {
+    const opened = await open();
+    const missing = SCRIPTS[kind].filter((name) => !sent.has(name));
+    const texts = await Promise.all(missing.map((name) => read(name, signal)));
+    return { element: opened, names: missing, scripts: texts };
+  });
   for (const name of names) sent.add(name);
   const { port1, port2 } = new MessageChannel();
-  const { svg, problem } = await new Promise((resolve) => {
-    const timer = setTimeout(() => {
-      element.remove(); // with what is at work in it; the next drawing opens a new one
-      frame = null;
-      sent = new Set();
-      resolve({ problem: t.tooLongToDraw });
-    }, MILLISECONDS);
-    port1.onmessage = ({ data }) => {
-      clearTimeout(timer);
-      resolve(data);
-    };
+  const { svg, problem } = await bounded(DRAWING_MILLISECONDS, () => new Promise((resolve) => {
+    port1.onmessage = ({ data }) => resolve(data);
     const isDark = theme.peek() === "dark";
     element.contentWindow.postMessage({ scripts, kind, source, width, isDark }, "*", [port2]);
-  });
-  port1.close();
+  })).finally(() => port1.close());
   if (problem !== undefined) throw new Error(problem);
   return svg;
 }
