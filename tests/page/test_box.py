@@ -11,7 +11,6 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     choose_model,
@@ -23,7 +22,6 @@ from tests.support.page import (
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

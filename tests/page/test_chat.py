@@ -13,10 +13,9 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.folded_runs import RUNS
 from tests.support.images import png
-from tests.support.page import LIMIT, answered, scripted, send
+from tests.support.page import answered, scripted, send
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 PHONE = {"width": 393, "height": 851}
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}

@@ -11,7 +11,6 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     expect_accessible,
@@ -23,7 +22,6 @@ from tests.support.server import ROOT
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 CALL = [{"tool_call": [{"name": "add_numbers", "args": {"a": 2, "b": 3}}]}]
 TOOLS = '''

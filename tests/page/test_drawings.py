@@ -10,7 +10,6 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     expect_accessible,
@@ -20,7 +19,6 @@ from tests.support.page import (
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 DIAGRAM = "flowchart LR\n  A[Question] --> B[Answer]"
 CHART = {

@@ -6,11 +6,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, browser_with_server, expect_accessible
+from tests.support.page import browser_with_server, expect_accessible
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 
 @pytest.mark.parametrize(

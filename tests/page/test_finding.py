@@ -12,7 +12,6 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     expect_accessible,
@@ -22,7 +21,6 @@ from tests.support.page import (
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 WHOLE = re.compile(r"Sunday, December 24, 2023\b.*\b10:00")
 CHATS = [

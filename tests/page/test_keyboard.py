@@ -9,11 +9,10 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, browser_with_server, scripted
+from tests.support.page import answered, browser_with_server, scripted
 from tests.support.tools import function, write_tools
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 STALL = {"stall": {"seconds": 3600, "after_words": 3}}
 MOST_STEPS = 80

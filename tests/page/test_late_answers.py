@@ -9,11 +9,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, choose_model, scripted, send
+from tests.support.page import answered, choose_model, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
 

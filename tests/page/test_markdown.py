@@ -8,11 +8,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, scripted, send
+from tests.support.page import answered, scripted, send
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 RULES = json.loads((ROOT / "tests/data/markdown.json").read_text())
 SEEN = """async texts => {

@@ -14,7 +14,6 @@ from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.local_model import folder_with_model
 from tests.support.model_hub import CONTENT, NAME, running_hub
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     choose_model,
@@ -25,7 +24,6 @@ from tests.support.page import (
 from tests.support.server import ROOT, running_server
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -9,11 +9,10 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, answered, scripted, send
+from tests.support.page import answered, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
 COMPACT = "Replace what is before the last question"

@@ -19,7 +19,6 @@ from tests.support.page import AXE, LIMIT
 from tests.support.server import connector, running_server
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 SERVER = """
 import os, sys

@@ -13,7 +13,6 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.mcp import Wire, tool
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     expect_accessible,
@@ -24,7 +23,6 @@ from tests.support.page import (
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 PAGES = [
     "", "inbox", "models", "tools", "agents", "prompts", "prompts/helpful.md", "new-prompt",

@@ -10,7 +10,6 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.page import (
-    LIMIT,
     answered,
     browser_with_server,
     expect_accessible,
@@ -19,7 +18,6 @@ from tests.support.page import (
 )
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 TOKEN = "t0ken"
 HOSTILE = "\n\n".join(

@@ -10,11 +10,10 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import LIMIT, expect_accessible
+from tests.support.page import expect_accessible
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 CHATS = (("Tea", ["drink"]), ("Coffee", ["drink", "dear"]), ("Bread", ["food/ä #1"]))
 

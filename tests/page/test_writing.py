@@ -11,11 +11,10 @@ from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
 from tests.support.mcp import Wire, tool
-from tests.support.page import LIMIT, answered, browser_with_server, press, scripted, send
+from tests.support.page import answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=LIMIT)
 
 BOOK = {"name": "travel__book", "args": {"hotel": "Ritz"}}
 SETTINGS = {"tools": ["travel__book"], "execution_policy": "never_confirm"}

@@ -34,6 +34,7 @@ from .server import Server, running_server
 
 AXE = (Path(__file__).parents[1] / "page" / "vendor" / "axe.min.js").read_text()
 LIMIT = 60_000  # milliseconds that anything on the page may take
+expect.set_options(timeout=LIMIT)
 BROWSER_SAYS = "Failed to load resource"  # of every answer from 400 on
 
 
