@@ -324,6 +324,7 @@ class AgentRun:
 
     async def _execute(self, first: int) -> AsyncGenerator[Event, None]:
         """Work with the tools, from this round on."""
+        has_results = bool(self.open_calls)
         for number in range(first, self.max_rounds + 1):
             reply = Reply()
             last = number == self.max_rounds or self.calls.must_answer
@@ -337,6 +338,10 @@ class AgentRun:
                 async with aclosing(_each(calls)) as events:
                     async for event in events:
                         yield event
+                has_results = True
+                continue
+            if has_results and not last and not reply.has_answer:
+                self.calls.must_answer = True
                 continue
             await self._keep(reply)
             if number > 1:  # many models first announce what they are going to do
@@ -344,8 +349,12 @@ class AgentRun:
 
     def _extras(self, prompt: str, *, tools: bool = False) -> RequestExtras:
         """Return the phase's prompt, as a user's message: every chat template knows that role."""
-        schemas = self.calls.offer() if tools else ()
-        return RequestExtras(tools=schemas, messages=[{"role": "user", "content": prompt}])
+        schemas = self.calls.offer()
+        return RequestExtras(
+            tools=schemas if tools else (),
+            messages=[{"role": "user", "content": prompt}],
+            withheld=() if tools else schemas,
+        )
 
     async def _ask(
         self, reply: Reply, extras: RequestExtras, kind: type[AgentPlanning | AgentExecution]

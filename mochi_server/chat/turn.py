@@ -66,9 +66,11 @@ class Turn:
         """
         conversation = self.conversation
         own = self.calls.offer()
-        clients = RequestExtras(tools=[*self.client_tools.values()], withheld=own)
-        offered = RequestExtras(tools=[*own, *clients.tools], must_call=self.must_call)
+        of_clients = [*self.client_tools.values()]
+        offered = RequestExtras(tools=[*own, *of_clients], must_call=self.must_call)
         shelf = await self._shelf(offered.tools)
+        withheld = own if shelf is None else [*own, shelf.finder.schema()]
+        clients = RequestExtras(tools=of_clients, withheld=withheld)
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,18 @@ async def test_functions_of_a_client_are_found_as_well(engine: Bench, ollama: Fa
     events = await engine.turn(await engine.session(), client_tools=functions)
     [complete] = of_type(events, "message_complete")
     assert [call["name"] for call in complete["client_calls"]] == ["music__list_song"]
+
+
+async def test_a_search_that_is_repeated_as_text_is_not_shown(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await session_of(engine)
+    search = json.dumps({"name": "find_tools", "arguments": {"query": "github issue"}})
+    for _ in range(4):
+        ollama.reply([search])
+    events = await engine.turn(session)
+    assert '"arguments"' not in text_of(events)
+    assert "github__create_issue" in text_of(events)
 
 
 async def test_words_that_no_tool_has_find_nothing(engine: Bench, ollama: FakeOllama) -> None:

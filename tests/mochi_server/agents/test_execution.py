@@ -198,6 +198,24 @@ async def test_an_agent_that_repeats_a_call_and_then_says_nothing_returns_the_re
     assert complete["success"] is True
     assert "Result of look: notes of a.txt" in complete["output"]
     assert kinds(events)[-1] == "done"
+    assert '"arguments"' not in complete["output"]
+    said = [each["content"] for each in of_kind(events, "agent_execution")]
+    assert not any('"arguments"' in each for each in said)
+
+
+async def test_an_agent_that_is_silent_behind_a_result_is_asked_once_more_without_tools(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.")
+    ollama.reply(tool_calls=[call("look", path="a.txt")])
+    ollama.reply(thinking=["It is there."])
+    says(ollama, "I saw it.", "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert only(events, "agent_complete")["output"].endswith("I saw it.")
+    assert text_of(events) == "End."
+    offered = [tools_of(body) for body in ollama.chats[1:-1]]
+    assert offered == [[], ["look", "write"], ["look", "write"], []]
 
 
 # Its session
@@ -466,10 +484,12 @@ async def test_the_last_round_offers_no_tools(tmp_path, ollama, rounds):
         assert "tool_calls" not in agent_stored(engine)[-1]
 
 
-async def test_calls_in_a_plan_are_not_made(engine, ollama):
+@pytest.mark.parametrize("as_text", [False, True])
+async def test_calls_in_a_plan_are_not_made(engine, ollama, as_text):
     """None were offered; a plan of calls only is no plan, and is not kept."""
     ollama.reply(tool_calls=[ask()])
-    ollama.reply(tool_calls=[call("write", path="a")])
+    written = call("write", path="a")
+    ollama.reply([json.dumps(written)] if as_text else [], tool_calls=[] if as_text else [written])
     says(ollama, "One.", "Two.", "End.")
     events = await engine.turn(await session_with(engine, "coder"))
     assert not of_kind(events, "agent_tool_call")
@@ -499,7 +519,7 @@ async def test_thinking_is_stored_and_neither_shown_nor_handed_back(engine, olla
     ollama.reply(["Plan."], thinking=["Hm, ", "a plan."])
     ollama.reply(["So."], thinking=["Look."], tool_calls=[call("look", path="a")])
     ollama.reply([], thinking=["Nothing to say."])
-    says(ollama, "End.")
+    says(ollama, "Seen.", "End.")
     events = await engine.turn(await session_with(engine, "coder"))
     assert "thinking_delta" not in kinds(events)
     complete = only(events, "agent_complete")
@@ -507,6 +527,7 @@ async def test_thinking_is_stored_and_neither_shown_nor_handed_back(engine, olla
     assert [m.get("thinking") for m in agent_stored(engine) if m["role"] == "assistant"] == [
         "Hm, a plan.",
         "Look.",
+        None,
     ]
     assert all(body["think"] is False for body in ollama.chats[1:4])
 
