@@ -15,10 +15,11 @@ from ..protocol.messages import ToolCall
 
 TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 """Closing tags by those that open."""
+UNOPENED: Final = re.compile(r"(?:^|\n)[ \t]*</think(?:ing)?>[ \t]*\r?\n")
+"""The end of thinking that a template has opened."""
 
 _OPEN: Final = "|".join(map(re.escape, TAGS))
 _BEGIN: Final = re.compile(rf"\s*({_OPEN})?")
-_UNOPENED: Final = re.compile(r"(?:^|\n)[ \t]*</think(?:ing)?>[ \t]*\r?\n")
 _LONGEST: Final = max(map(len, TAGS.values()))
 _MOST_HELD: Final = 1000
 """Characters of white space that are held back at most."""
@@ -122,7 +123,7 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
     Templates that open the thinking themselves leave only that in the reply.
     """
-    end = _UNOPENED.search(text)
+    end = UNOPENED.search(text)
     if end is None:
         return None
     return text[: end.start()].strip(), text[end.end() :].lstrip()

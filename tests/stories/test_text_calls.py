@@ -79,6 +79,22 @@ async def test_a_harmless_one_runs_and_is_sent_back_as_a_call(
     assert result["content"] == "saw here"
 
 
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_one_behind_long_thinking_that_the_template_has_opened_runs(
+    engine: Bench, ollama: FakeOllama, size: int
+) -> None:
+    session = await session_of(engine)
+    thinking = f"For example, I could look.\n{'Hmm. ' * 300}"
+    text = f"{thinking}\n</think>\n\n{call('look')}"
+    ollama.reply([text[at : at + size] for at in range(0, len(text), size)])
+    ollama.reply(["Done."])
+    events = await engine.turn(session)
+    assert [each["result"] for each in of_type(events, "tool_result")] == ["saw here"]
+    assert '"arguments"' not in text_of(events)
+    reply = engine.stored(session)[1]
+    assert (reply["content"].strip(), reply["thinking"].strip()) == ("", thinking.strip())
+
+
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_person_is_asked_about_one_that_may_destroy(
     engine: Bench, ollama: FakeOllama, *, approved: bool

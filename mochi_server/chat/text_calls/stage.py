@@ -18,6 +18,7 @@ from ...core.limits import CALL_LEVELS, is_too_deep
 from ...errors import JSONObject
 from ...protocol.completions import Chunk, ContentDelta, Finish
 from ...protocol.messages import ToolCall
+from ...providers.text_thinking import UNOPENED
 from .marks import MARK, begins_mark
 from .offers import Offers
 from .reading import WrittenCall, read_calls
@@ -32,6 +33,8 @@ MOST_REPEATS: Final = 3
 MOST_BEFORE: Final = 1000
 """Characters before a call: what says more is an answer with an example in it."""
 
+_END_OF_THINKING: Final = 64
+"""Characters of the last lines in which thinking may have ended."""
 _MOST_OF_LINE: Final = 200
 """Characters of a line that are looked at."""
 _LEFT_OF_MARK: Final = ">"
@@ -64,10 +67,12 @@ class TextCalls:
         """The last line of what was shown."""
         self._fence = 0
         """Backticks of the fence that the reply is in; only as many of them end it."""
+        self._tail: str | None = "\n"
+        """The end of a text that may yet turn out to have been thinking."""
 
     def add(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return what is known now: text that is no call, and at the end calls."""
-        if self._is_off:
+        if self._is_off and self._tail is None:
             return chunks
         made: list[Chunk] = []
         for chunk in chunks:
@@ -75,13 +80,14 @@ class TextCalls:
                 break
             match chunk:
                 case ContentDelta():
-                    self._add_text(chunk, made)
+                    self._add_text(self._behind_thinking(chunk, made), made)
                 case ToolCall():  # the provider has read them itself
                     made += [*self.flush(), chunk]
-                    self._is_off = True
+                    self._is_off, self._tail = True, None
                 case Finish():
                     made += [*self._end(chunk), chunk]
                 case _:
+                    self._tail = None
                     made.append(chunk)
         return made
 
@@ -90,13 +96,27 @@ class TextCalls:
         held, self._held = self._held, ""
         return [ContentDelta(held)] if held else []
 
+    def _behind_thinking(self, chunk: ContentDelta, made: list[Chunk]) -> ContentDelta:
+        """Begin anew where all text so far was thinking that the template had opened."""
+        if self._tail is None:
+            return chunk
+        text = self._tail + chunk.content
+        if (end := UNOPENED.search(text)) is None:
+            self._tail = text[-_END_OF_THINKING:]
+            return chunk
+        size = end.end() - len(self._tail)
+        made += [*self.flush(), ContentDelta(chunk.content[:size])]
+        self._tail, self._is_off, self._refused = None, False, 0
+        self._shown, self._line, self._fence = "", "", 0
+        return ContentDelta(chunk.content[size:])
+
     def _add_text(self, chunk: ContentDelta, made: list[Chunk]) -> None:
         text = chunk.content
         if self._is_off:
             made.append(chunk)
         elif not self._held and not _MAY_BEGIN.search(text):
             self._show(text)
-            made.append(chunk)
+            made += [chunk] if text else []
         elif shown := self._free(self._held + text):
             made.append(ContentDelta(shown))
         if self._held and any(end in text for end in "}>)") and self._repeats():
