@@ -233,6 +233,7 @@ def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
     """Build what loads folders of tools; it starts no process before the first one."""
     from .tools.process.loader import ProcessLoader  # noqa: PLC0415 - a quicker start without
+    from .tools.process.worker_process import WorkerOptions  # noqa: PLC0415
 
     confinement = None
     if settings.tool_sandbox != "none":
@@ -246,13 +247,14 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
             data=settings.within_data(Path()),
             secret_files=lambda: [*mcp_config.secret_files(), *named],
         )
-    return ProcessLoader(
+    options = WorkerOptions(
         workers=settings.tool_workers,
         memory_mb=settings.tool_memory_mb,
         working_dir=settings.tool_working_path,
         variables=settings.tool_env,
         confinement=confinement,
     )
+    return ProcessLoader(options)
 
 
 def build_tool_sources(settings: MochiServerSettings, loader: ToolLoader) -> list[ToolSource]:

@@ -22,6 +22,7 @@ from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.confinement import ToolConfinement
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tool_folders import tool_folder
 from tests.support.waiting import until
@@ -135,7 +136,7 @@ TOOLS = '''
 
 
 def folder_loader(confinement: ToolConfinement | None = None) -> ToolLoader:
-    return ProcessLoader(workers=3, start_seconds=100, confinement=confinement)
+    return ProcessLoader(WorkerOptions(workers=3, start_seconds=100, confinement=confinement))
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import anyio
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 
 
 def tool_folder(path: Path, code: str) -> FolderSpec:
@@ -35,8 +36,8 @@ def children() -> set[int]:
 
 
 @asynccontextmanager
-async def process_loader(**options: Any) -> AsyncIterator[ProcessLoader]:
-    loader = ProcessLoader(**options)
+async def process_loader(processes: int = 64, **options: Any) -> AsyncIterator[ProcessLoader]:
+    loader = ProcessLoader(WorkerOptions(**options), processes=processes)
     try:
         yield loader
     finally:

@@ -114,7 +114,6 @@ class ConfirmationInbox:
         remember: Literal["session", "tool"] | None = None,
         patterns: Mapping[str, str] | None = None,
         session_id: str | None = None,
-        decided_by: str | None = None,
     ) -> JSONObject:
         """Decide about a call, whichever process waits for it; the first decision counts.
 
@@ -127,7 +126,6 @@ class ConfirmationInbox:
             remember: With an approval, where a rule is kept that allows such calls from now on.
             patterns: Patterns of the rule by the name of an argument; none: every call of the tool.
             session_id: The session whose confirmation it must be; None: any.
-            decided_by: Who decides, for the history; None: the caller.
 
         Returns:
             ``{"confirmation_id", "approved"}``, and ``rule_id`` if a rule was kept.
@@ -150,7 +148,7 @@ class ConfirmationInbox:
         pending = await self._pending(confirmation_id, session_id)
         confirmation = pending if approved else None
         arguments, changed, rule = arguments if approved else None, None, None
-        decided_by = decided_by or current_caller().name
+        decided_by = current_caller().name
         if confirmation is not None:
             arguments, changed = await self._arguments(confirmation, arguments)
         if confirmation is not None and remember is not None:

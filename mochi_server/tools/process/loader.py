@@ -8,8 +8,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...core.aio import BackgroundTasks, in_thread
 from ..base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
@@ -17,9 +15,6 @@ from .output import LineAllowance
 from .pool import CLOSED, ProcessPool, sentence
 from .protocol import BadFrame, decode_description
 from .worker_process import WorkerOptions, WorkerProcess
-
-if TYPE_CHECKING:
-    from .confinement import ToolConfinement
 
 END_SECONDS = 1.0
 MAX_DESCRIBERS = 4
@@ -31,37 +26,12 @@ class ProcessLoader(ToolLoader):
     """Loads folders in child processes; a few of them describe all that one ``load`` wants.
 
     Args:
-        workers: Most calls of one folder at a time; sessions share them.
+        options: What each process may use, and where it works.
         processes: Most processes of all folders; one that idles makes room for another.
-        memory_mb: Most memory of one process, in 10**6 bytes.
-        start_seconds: Longest start of a process, with the imports of the tools.
-        idle_seconds: After that long without a call all processes of a folder but one end.
-        working_dir: Where imports and calls run; made if it is not there. None: this process's.
-        variables: Names of environment variables that tools get beside the usual few.
-        confinement: The sandbox of all processes; None for none.
     """
 
-    def __init__(
-        self,
-        *,
-        workers: int = 8,
-        processes: int = 64,
-        memory_mb: float = 1024,
-        start_seconds: float = 30,
-        idle_seconds: float = 60,
-        working_dir: Path | None = None,
-        variables: Sequence[str] = (),
-        confinement: ToolConfinement | None = None,
-    ) -> None:
-        self._options = WorkerOptions(
-            workers=workers,
-            memory=int(memory_mb * 1_000_000),
-            start_seconds=start_seconds,
-            idle_seconds=idle_seconds,
-            working_dir=(working_dir or Path()).absolute(),
-            variables=tuple(variables),
-            confinement=confinement,
-        )
+    def __init__(self, options: WorkerOptions | None = None, *, processes: int = 64) -> None:
+        self._options = options or WorkerOptions()
         self._processes = processes
         self._tasks = BackgroundTasks()
         self._pools: set[ProcessPool] = set()

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -68,16 +68,26 @@ class WorkerGone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What processes may use, and where they work; see :class:`.loader.ProcessLoader`."""
+    """What processes may use, and where they work."""
 
-    workers: int
-    memory: int
-    """Bytes on top of what an idle process needs."""
-    start_seconds: float
-    idle_seconds: float
-    working_dir: Path
-    variables: tuple[str, ...] = ()
+    workers: int = 8
+    """Most calls of one folder at a time; sessions share them."""
+    memory_mb: float = 1024
+    """Most memory of one process on top of what an idle one needs, in 10**6 bytes."""
+    start_seconds: float = 30
+    """Longest start of a process, with the imports of the tools."""
+    idle_seconds: float = 60
+    """After that long without a call all processes of a folder but one end."""
+    working_dir: Path = field(default_factory=Path.cwd)
+    """Where imports and calls run, an absolute path; made if it is not there."""
+    variables: Sequence[str] = ()
+    """Names of environment variables that tools get beside the usual few."""
     confinement: ToolConfinement | None = None
+    """The sandbox of all processes; None for none."""
+
+    @property
+    def memory(self) -> int:
+        return int(self.memory_mb * 1_000_000)
 
 
 class WorkerProcess:

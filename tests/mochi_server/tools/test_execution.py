@@ -13,6 +13,7 @@ from mochi_server.tools.base import ToolContext, ToolOutput
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tool_folders import tool_folder
 from tests.support.tools import PlainTool
 
@@ -124,7 +125,7 @@ async def test_the_log_has_a_line_for_a_call_that_hung_or_died(
 async def test_a_slot_that_is_not_used_is_released(tmp_path: Path) -> None:
     spec = tool_folder(tmp_path / "tools", SLOW_START)
     starts = tmp_path / "tools" / "starts.txt"
-    loader = ProcessLoader(workers=1)
+    loader = ProcessLoader(WorkerOptions(workers=1))
     try:
         [folder] = await loader.load([spec])
         async with folder.slot("work", CONTEXT):

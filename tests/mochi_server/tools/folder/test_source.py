@@ -24,6 +24,7 @@ from mochi_server.tools.base import (
 from mochi_server.tools.folder.snapshot import write_stamp
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tools import function, noting, write_tools
 from tests.support.turns import bench
 
@@ -45,7 +46,7 @@ def package(*names: str, **texts: str) -> str:
 
 @asynccontextmanager
 async def source_of(folder, loader=None, **options):
-    loader = loader or ProcessLoader(workers=2)
+    loader = loader or ProcessLoader(WorkerOptions(workers=2))
     source = DirectorySource(FolderSpec(path=folder), loader=loader, default_timeout=60, **options)
     try:
         with anyio.fail_after(30):
@@ -58,7 +59,7 @@ async def source_of(folder, loader=None, **options):
 
 @pytest.fixture
 def loader():
-    return ProcessLoader(workers=2, memory_mb=1024)
+    return ProcessLoader(WorkerOptions(workers=2, memory_mb=1024))
 
 
 async def names(source):

@@ -16,6 +16,7 @@ from mochi_server.sandbox.bubblewrap import BubblewrapSandbox
 from mochi_server.tools.base import LoadedFolder, ToolFailed
 from mochi_server.tools.process.confinement import ToolConfinement, read_needs
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tool_folders import tool_folder
 
@@ -94,7 +95,7 @@ def data(tmp_path: Path) -> Path:
 @pytest_asyncio.fixture
 async def folder(data: Path) -> AsyncIterator[LoadedFolder]:
     sandbox = ToolConfinement(sandbox=bubblewrap_or_skip(), data=data)
-    loader = ProcessLoader(working_dir=data, memory_mb=200, confinement=sandbox)
+    loader = ProcessLoader(WorkerOptions(working_dir=data, memory_mb=200, confinement=sandbox))
     [loaded] = await loader.load([tool_folder(data / "tools", TOOLS)])
     assert loaded.description.problems == ()
     yield loaded
@@ -115,7 +116,7 @@ async def test_links_of_the_data_folder_show_nothing_else(data: Path) -> None:
     (data / "to-state").symlink_to(".mochi")
     (data / "to-etc").symlink_to("/etc")
     sandbox = ToolConfinement(sandbox=bubblewrap_or_skip(), data=data)
-    loader = ProcessLoader(working_dir=data.parent, confinement=sandbox)
+    loader = ProcessLoader(WorkerOptions(working_dir=data.parent, confinement=sandbox))
     [folder] = await loader.load([tool_folder(data / "tools", TOOLS)])
     assert await folder.call("read", {"path": f"{data}/link"}) == "notes"
     for name in ("to-state/state", "to-etc/shadow", ".env"):
@@ -200,7 +201,7 @@ async def test_without_a_sandbox_no_tool_is_offered(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     sandbox = ToolConfinement(sandbox=BubblewrapSandbox(), data=data)
-    loader = ProcessLoader(working_dir=data, confinement=sandbox)
+    loader = ProcessLoader(WorkerOptions(working_dir=data, confinement=sandbox))
     [loaded] = await loader.load([tool_folder(data / "tools", TOOLS)])
     await loader.aclose()
     [problem] = loaded.description.problems
@@ -220,9 +221,8 @@ async def test_folders_do_not_share_what_they_need(data: Path) -> None:
             return "written"
     '''
     folders = [tool_folder(data / name, code.format(name)) for name in ("one", "two")]
-    loader = ProcessLoader(
-        working_dir=data, confinement=ToolConfinement(sandbox=bubblewrap_or_skip(), data=data)
-    )
+    confinement = ToolConfinement(sandbox=bubblewrap_or_skip(), data=data)
+    loader = ProcessLoader(WorkerOptions(working_dir=data, confinement=confinement))
     one, two = await loader.load(folders)
     assert await one.call("write_one", {"path": "one/file"}) == "written"
     with pytest.raises(ToolFailed, match="Read-only"):

@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
 from mochi_server.tools.process.loader import ProcessLoader
+from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tool_folders import children, is_gone, loaded_folder, process_loader, tool_folder
 from tests.support.waiting import until
 
@@ -397,7 +398,7 @@ async def test_arguments_that_are_too_large_are_refused(folder: LoadedFolder):
 
 
 async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set[int]):
-    loader = ProcessLoader(start_seconds=10)
+    loader = ProcessLoader(WorkerOptions(start_seconds=10))
     (tmp_path / "pids").mkdir()
     code = """
         import os
@@ -602,7 +603,7 @@ async def test_where_there_is_no_room_none_is_made_ready(tmp_path: Path):
 
 
 async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
-    loader = ProcessLoader(workers=4, idle_seconds=0.2)
+    loader = ProcessLoader(WorkerOptions(workers=4, idle_seconds=0.2))
     [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
@@ -624,7 +625,7 @@ async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_an_import_that_crashes_or_hangs_hides_no_other_folder(tmp_path: Path):
-    loader = ProcessLoader(start_seconds=10)
+    loader = ProcessLoader(WorkerOptions(start_seconds=10))
     crashes, hangs, good = await loader.load(
         [
             tool_folder(tmp_path / "crashes", "import os; os.kill(os.getpid(), 11)"),
