@@ -134,21 +134,6 @@ def is_abandoned(path: Path, seconds: float) -> bool:
     return time.time() - path.lstat().st_mtime > seconds and not is_locked(path)
 
 
-def is_used(path: Path) -> bool:
-    """Return whether anybody holds the lock, alone or with others; False where there is no file.
-
-    Who takes the lock at that very moment may fail, and should try again.
-    """
-    try:
-        descriptor = os.open(path, PLAIN)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _flock(descriptor, shared=False)
-    finally:
-        os.close(descriptor)
-
-
 def remove_free_locks(folder: Path, pattern: str = "*") -> None:
     """Remove the lock files of this folder that no process holds."""
     with suppress(FileNotFoundError, NotADirectoryError):

@@ -108,13 +108,6 @@ class DatabaseStorage(LeasedStorage):
         return (version,)
 
     @override
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        [head] = await self.read_heads([session_id], size)
-        if isinstance(head, MochiError):
-            raise head
-        return head
-
-    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         for each in session_ids:
             check_session_id(each)

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 
 from ..common.schemas import AnyTool, History, InterfaceOptions, Several
+from ..common.tools import function_schema
 
 
 class AgUiPart(BaseModel):
@@ -145,12 +146,7 @@ class FrontEndTool(AgUiPart):
         return self.name
 
     def schema_for_model(self) -> JSONObject:
-        function: JSONObject = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.parameters or {"type": "object", "properties": {}},
-        }
-        return {"type": "function", "function": function}
+        return function_schema(self.name, self.description, self.parameters)
 
 
 class ContextItem(AgUiPart):

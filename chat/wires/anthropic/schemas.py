@@ -10,6 +10,7 @@ from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
 from ..common.schemas import History, RequestPart, ServerTools, Several
+from ..common.tools import function_schema
 from .vendor_tools import VENDOR_TOOLS
 
 
@@ -227,12 +228,7 @@ class CustomTool(RequestPart):
         return self.name
 
     def schema_for_model(self) -> JSONObject:
-        function: JSONObject = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.input_schema,
-        }
-        return {"type": "function", "function": function}
+        return function_schema(self.name, self.description, self.input_schema)
 
 
 class VendorTool(RequestPart):

@@ -20,6 +20,18 @@ class ClientFunction(Protocol):
         """Return its schema, as providers take it."""
 
 
+def function_schema(
+    name: str, description: str | None, parameters: JSONObject | None
+) -> JSONObject:
+    """Return the schema of a function, as providers take it."""
+    function: JSONObject = {
+        "name": name,
+        "description": description or "",
+        "parameters": parameters or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
 def offered(
     tools: Sequence[ClientFunction | ServerTools] | None,
     *,

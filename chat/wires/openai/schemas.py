@@ -13,6 +13,7 @@ from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
 from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools, Several
+from ..common.tools import function_schema
 
 MAX_INPUTS = 2048
 """Texts of one request for embeddings; OpenAI's own limit."""
@@ -134,12 +135,8 @@ class ClientTool(RequestPart):
         return self.function.name
 
     def schema_for_model(self) -> JSONObject:
-        function: JSONObject = {
-            "name": self.function.name,
-            "description": self.function.description or "",
-            "parameters": self.function.parameters or {"type": "object", "properties": {}},
-        }
-        return {"type": "function", "function": function}
+        function = self.function
+        return function_schema(function.name, function.description, function.parameters)
 
 
 class NamedFunction(RequestPart):

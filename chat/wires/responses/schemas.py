@@ -11,6 +11,7 @@ from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
 from ..common.schemas import Effort, History, RequestPart, ServerTools, Several
+from ..common.tools import function_schema
 
 SERVER_LABEL = "mochi"
 """Name of this server in items of calls of its tools."""
@@ -179,13 +180,7 @@ class OfferedFunction(RequestPart):
         return self.name
 
     def schema_for_model(self) -> JSONObject:
-        parameters = self.parameters or {"type": "object", "properties": {}}
-        function: JSONObject = {
-            "name": self.name,
-            "description": self.description or "",
-            "parameters": parameters,
-        }
-        return {"type": "function", "function": function}
+        return function_schema(self.name, self.description, self.parameters)
 
 
 class OtherTool(RequestPart):

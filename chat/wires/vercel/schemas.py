@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 
 from ..common.schemas import History, InterfaceOptions, ServerTools, Several
+from ..common.tools import function_schema
 
 TOOL = "tool-"
 """What stands before the name of a tool in the type of a part."""
@@ -115,12 +116,7 @@ class UITool(UIPart):
         return self.name
 
     def schema_for_model(self) -> JSONObject:
-        function: JSONObject = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.input_schema or {"type": "object", "properties": {}},
-        }
-        return {"type": "function", "function": function}
+        return function_schema(self.name, self.description, self.input_schema)
 
 
 class UIChatRequest(InterfaceOptions):

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from ...core.aio import BackgroundTasks, KeyedLocks
 from ...core.outages import OUTAGE_SECONDS
-from ...errors import SessionBusy, SessionExists, StorageError, StorageUnavailable
+from ...errors import MochiError, SessionBusy, SessionExists, StorageError, StorageUnavailable
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,11 @@ class LeasedStorage(SessionStorage):
     @abstractmethod
     async def _renew(self) -> Collection[str]:
         """Renew the claims of this process, and return the ids of those that it has lost."""
+
+    @override
+    @abstractmethod
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        """See the base class."""
 
     @abstractmethod
     async def write_locked(
@@ -168,6 +173,13 @@ class LeasedStorage(SessionStorage):
                 seconds = AGAIN_SECONDS
             else:
                 seconds = self._lease_seconds / 3
+
+    @override
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        [head] = await self.read_heads([session_id], size)
+        if isinstance(head, MochiError):
+            raise head
+        return head
 
     @override
     async def aclose(self) -> None:

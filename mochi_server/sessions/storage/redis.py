@@ -251,13 +251,6 @@ class RedisStorage(LeasedStorage):
         return (int(version),)
 
     @override
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        [head] = await self.read_heads([session_id], size)
-        if isinstance(head, MochiError):
-            raise head
-        return head
-
-    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), BATCH):
