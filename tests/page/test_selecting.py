@@ -163,3 +163,18 @@ async def test_selected_chats_and_all_are_saved_as_one_archive(page):
         await page.get_by_role("button", name="Export all conversations").click()
     assert await downloaded(download) == ["Bread.json", "Coffee.json", "Tea.json"]
     await expect_accessible(page)
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [("Tea: green/black?", "Tea_ green_black_.md"), ("x" * 150, "x" * 60 + ".md")],
+)
+async def test_a_chat_is_saved_under_its_title(shared, page, title, name):
+    await shared.server.new_session("lorem", title=title)
+    chat = page.locator(".session").first
+    await expect(chat).to_contain_text(title)
+    await chat.hover()
+    await chat.get_by_role("button", name="Actions: ").click()
+    async with page.expect_download() as download:
+        await page.get_by_role("menuitem", name="Export as Markdown").click()
+    assert (await download.value).suggested_filename == name

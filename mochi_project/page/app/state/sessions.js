@@ -4,6 +4,7 @@ import { blob, get, part, patch, post, postForBlob, query, remove } from "../api
 import { batch, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
+import { visible } from "../visible.js";
 import { connectionLost, tokenIsMissing } from "../api.js";
 import { tags } from "./catalogue.js";
 import { attempt, doUnlessUndone } from "./notices.js";
@@ -160,10 +161,11 @@ function save(content, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** Save a session as a file of the browser's. */
+/** Save a session as a file named after its title; the browser replaces what no file name may have. */
 export async function download(session, format) {
   const extension = { markdown: "md" }[format] ?? format;
-  save(await blob(`sessions/${part(session)}/export?format=${format}`), `${session}.${extension}`);
+  const name = visible([...title(session)].slice(0, 60).join(""));
+  save(await blob(`sessions/${part(session.session_id)}/export?format=${format}`), `${name}.${extension}`);
 }
 
 /** Save these sessions, or all, with their attachments as one archive. */

@@ -44,9 +44,9 @@ export function sessionActions(session) {
     { label: pinned ? t.unpin : t.pin, icon: "pin", run: () => set({ pinned: !pinned }) },
     { label: t.tags, icon: "tag", run: () => changeTags(session) },
     { label: archived ? t.unarchive : t.archive, icon: "archive", run: () => set({ archived: !archived }) },
-    { label: t.exportMarkdown, icon: "export", run: () => attempt(() => download(id, "markdown")) },
-    { label: t.exportHtml, icon: "export", run: () => attempt(() => download(id, "html")) },
-    { label: t.exportJson, icon: "export", run: () => attempt(() => download(id, "json")) },
+    { label: t.exportMarkdown, icon: "export", run: () => attempt(() => download(session, "markdown")) },
+    { label: t.exportHtml, icon: "export", run: () => attempt(() => download(session, "html")) },
+    { label: t.exportJson, icon: "export", run: () => attempt(() => download(session, "json")) },
     { label: t.delete, icon: "trash", run: () => deleteSessions([session]) },
   ];
 }
