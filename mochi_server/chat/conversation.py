@@ -149,6 +149,11 @@ class Conversation:
                 raise
             return
 
+    async def has_result_last(self) -> bool:
+        """Return whether the session ends with the result of a call."""
+        session = await self.sessions.get(self.session_id)
+        return bool(session.messages) and isinstance(session.messages[-1], ToolMessage)
+
     async def shelf(self, tools: Sequence[JSONObject]) -> ToolShelf | None:
         """Return the shelf of tools that are too many to be offered at once."""
         session = self.session or await self.sessions.get(self.session_id)

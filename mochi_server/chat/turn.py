@@ -22,6 +22,7 @@ from ..protocol.events import (
 )
 from ..protocol.messages import AssistantMessage, ToolCall
 from ..protocol.response_format import ResponseFormat
+from ..providers.common.tools import without_nulls
 from ..services.requests import RequestExtras
 from ..services.response_format import problem_in, repair_messages
 from .conversation import Conversation, calls_of
@@ -89,9 +90,10 @@ class Turn:
             async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
-            if extras is offered and rounds and not reply.has_answer:
+            if extras is offered and not reply.has_answer and await conversation.has_result_last():
                 self.calls.must_answer = True
                 continue
+            reply.calls = [self._without_nulls(call) for call in reply.calls]
             if extras is not offered and (answer := self._withhold_calls(reply, repair)):
                 yield answer
             offered = replace(offered, must_call=False)
@@ -136,6 +138,13 @@ class Turn:
         reply.calls = self._of_client(reply.calls)
         answer = "" if reply.has_answer or repair else self.calls.answer()
         return reply.add([ContentDelta(answer)]) if answer else []
+
+    def _without_nulls(self, call: ToolCall) -> ToolCall:
+        """Return a call as its function takes it; tools of the server see to it themselves."""
+        tool = self.client_tools.get(call.name)
+        if tool is None:
+            return call
+        return call.model_copy(update={"arguments": without_nulls(call.arguments, tool)})
 
     async def _problem_in(self, reply: Reply, response_format: ResponseFormat | None) -> str | None:
         """Return why an answer does not have the response format, if there is one."""

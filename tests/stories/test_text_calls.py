@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mochi_server.protocol.events import Event
+from mochi_server.protocol.messages import ToolMessage
 from mochi_server.protocol.response_format import JsonObjectFormat
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.types import ToolSettings
@@ -332,6 +333,59 @@ async def test_a_model_that_is_silent_behind_a_result_again_is_answered_by_the_r
     assert text_of(events) == "saw here"
     answer = engine.stored(session)[-1]
     assert (answer["content"], answer["thinking"]) == ("saw here", "I have done it.")
+
+
+LOCATE: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "locate",
+        "description": "Find a place.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "limit": {"type": "integer"},
+                "near": {"type": ["string", "null"]},
+                "kind": {"anyOf": [{"enum": ["town"]}, {"type": "null"}]},
+                "zoom": {"$ref": "#/$defs/zoom"},
+                "other": {},
+            },
+            "required": ["name"],
+            "$defs": {"zoom": {"enum": [1, 2]}},
+        },
+    },
+}
+
+
+async def test_a_model_that_is_silent_behind_a_result_of_the_client_is_asked_once_more(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await engine.session()
+    ollama.reply(tool_calls=[{"name": "locate", "arguments": {"name": "Rome"}}])
+    [called] = of_type(await engine.turn(session, client_tools=[LOCATE]), "message_complete")
+    call_id = called["client_calls"][0]["id"]
+    ollama.reply(thinking=["Well."])
+    ollama.reply(["In Italy."])
+    result = ToolMessage(content="Italy", tool_name="locate", tool_call_id=call_id)
+    events = await engine.turn(session, None, new_messages=[result], client_tools=[LOCATE])
+    assert text_of(events) == "In Italy."
+    assert len(ollama.chats) == 3
+    assert ollama.chats[2]["tools"], "it may call again"
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_null_for_what_a_function_of_the_client_need_not_have_is_left_out(
+    engine: Bench, ollama: FakeOllama, *, written: bool
+) -> None:
+    names = ("name", "limit", "near", "kind", "zoom", "other", "unknown")
+    called = {"name": "locate", "arguments": dict.fromkeys(names) | {"name": "Rome"}}
+    ollama.reply([json.dumps(called)] if written else [], tool_calls=[] if written else [called])
+    session = await engine.session()
+    [complete] = of_type(await engine.turn(session, client_tools=[LOCATE]), "message_complete")
+    expected = {"name": "Rome", "near": None, "kind": None, "other": None, "unknown": None}
+    assert [each["arguments"] for each in complete["client_calls"]] == [expected]
+    [stored] = engine.stored(session)[-1]["tool_calls"]
+    assert stored["function"]["arguments"] == expected
 
 
 async def test_all_calls_that_a_silent_model_repeats_are_answered_in_their_order(

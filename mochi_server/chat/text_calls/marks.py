@@ -23,6 +23,7 @@ MARKS: Final[tuple[str, ...]] = (
     *(f"<{slash}{tag}>" for tag in _TAGS for slash in ("", "/")),
     *(f"<|{slash}{word}|>" for word in _PIPES for slash in ("", "/")),
     *(f"<｜tool▁{words}｜>" for words in _DEEPSEEK),
+    "<｜end▁of▁sentence｜>",
     *(f"[{slash}{word}]" for word in _BRACKETS for slash in ("", "/")),
     *(f"```{language}" for language in _FENCES_OF_CALLS),
 )
@@ -39,7 +40,7 @@ FENCES: Final = ("", "json", "xml", *_FENCES_OF_CALLS)
 
 _mark = "|".join(map(re.escape, sorted(MARKS, key=len, reverse=True)))
 MARK: Final = re.compile(_mark)
-BETWEEN: Final = re.compile(rf"(?:\s|[,;]|{_mark}|```(?:json|xml)?(?!\w))*")
+BETWEEN: Final = re.compile(rf"(?:\s|[,;]|{_mark}|```(?i:json|xml)?(?!\w))*")
 """What may stand around calls. A fence in another language is not among it."""
 
 CLOSING: Final = re.compile(r"[}\])\s`]*")

@@ -11,7 +11,7 @@ from ...errors import JSONObject
 from ...providers.common.tools import parameters_of, required_of
 from .reading import WrittenCall
 
-_LEFTOVER: Final = re.compile(r"<[|｜].*?[|｜]>|[\s\"'`]+")
+_LEFTOVER: Final = re.compile(r"<\|channel\|>.*|<[|｜].*?[|｜]>|[\s\"'`]+")
 _PREFIX: Final = re.compile(r"^(?:functions?|tools?|default_api|mcp|api)[.:/]")
 _NUMBER: Final = re.compile(r":\d+$")
 _SCHEMA_WORDS: Final = frozenset({"required", "type", "properties", "description"})
@@ -94,7 +94,9 @@ class Offers:
 
 
 def _folded(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    """Return what is the same in ``get_weather``, ``get-weather`` and ``getWeather``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
 
 
 def _is_end(one: str, other: str) -> bool:

@@ -24,7 +24,7 @@ _BROKEN: Final = (ValueError, TypeError, RecursionError, MemoryError, SyntaxErro
 
 _NAME: Final = re.compile(
     rf"(?:function)?\s*(?:{'|'.join(map(re.escape, ARGUMENTS))})?\s*([\w.:/-]+)\s*"
-    rf"(?:{'|'.join(map(re.escape, ARGUMENTS))}|```json)?\s*"
+    rf"(?:\[CALL_ID\]\s*[\w-]+\s*)?(?:{'|'.join(map(re.escape, ARGUMENTS))}|```(?i:json))?\s*"
 )
 _FUNCTION: Final = re.compile(r"<function=([^>\n]+)>(.*?)(?:</function>|$)", re.DOTALL)
 _PARAMETER: Final = re.compile(

@@ -25,7 +25,7 @@ _WRITTEN_NAME: Final = re.compile(rf'[\[{{\s]*"(?:{"|".join(NAMES)})"\s*:\s*"([^
 _XML_NAME: Final = re.compile(r"<(?:function=|invoke name=\")([^>\"\n]*)([>\"]?)")
 _XML_END: Final = re.compile(r"</(?:function|invoke)>")
 _NAME: Final = re.compile(r"[\w.:/-]{0,128}")
-_BEHIND_NAME: Final = ("(", "{", "\n", "<arg_key>", "```", *ARGUMENTS)
+_BEHIND_NAME: Final = ("(", "{", "\n", "<arg_key>", "```", "[CALL_ID]", *ARGUMENTS)
 
 
 def may_be_calls(text: str, offers: Offers, *, with_results: bool = False) -> bool:
@@ -66,7 +66,7 @@ def _may_be_fence(text: str) -> bool:
     if not text.startswith("```"):
         return "```".startswith(text)
     line, newline, _ = text[3:].partition("\n")
-    language = line.strip()
+    language = line.strip().lower()
     return language in FENCES if newline else any(each.startswith(language) for each in FENCES)
 
 

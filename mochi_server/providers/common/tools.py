@@ -18,7 +18,7 @@ from ...core.limits import (
     is_too_deep,
     too_large,
 )
-from ...errors import ProviderError
+from ...errors import JSONObject, ProviderError
 from ...protocol.messages import ToolCall
 from .values import plain_text
 
@@ -225,3 +225,35 @@ def required_of(schema: Mapping[str, Any]) -> list[str]:
     """Return the names of the properties that a schema requires; what is no name is left out."""
     names = schema.get("required")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def without_nulls(arguments: JSONObject, tool: Mapping[str, Any]) -> JSONObject:
+    """Return arguments without optional ones that are null and cannot be, by the tool's schema.
+
+    Models write null for what they leave out.
+    """
+    schema = parameters_of(tool)
+    optional = schema["properties"].keys() - {*required_of(schema)}
+    absent = {
+        name
+        for name in optional
+        if arguments.get(name, name) is None and not _takes_null(schema["properties"][name], schema)
+    }
+    return {name: value for name, value in arguments.items() if name not in absent}
+
+
+def _takes_null(schema: object, root: Mapping[str, Any], levels: int = _LEVELS) -> bool:
+    """Return whether a schema says nothing against null."""
+    if not isinstance(schema, dict) or levels == 0:
+        return True
+    schema = {**resolved(schema, root), **schema}
+    choices = next((schema[kind] for kind in _ALTERNATIVES if kind in schema), None)
+    if isinstance(choices, list):
+        return any(_takes_null(each, root, levels - 1) for each in choices)
+    if schema.get("nullable") is True:  # OpenAPI 3.0
+        return True
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return None in values
+    kinds = schema.get("type", "null")
+    return kinds == "null" or (isinstance(kinds, list) and "null" in kinds)
