@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -287,8 +288,19 @@ async def test_a_whole_block_of_mcp_servers_is_added_at_once(tmp_path):
         await add.click()
         await expect(page.get_by_role("alert")).to_contain_text("two")
         await field.fill(json.dumps({"mcpServers": {"one": off, "two": off}}))
+        sent, is_clicked_again = [], asyncio.Event()
+
+        async def hold(route):
+            sent.append(route.request.post_data_json["name"])
+            await is_clicked_again.wait()
+            await route.continue_()
+
+        await page.route("**/mcp/add", hold)
         await add.click()
+        await add.click()
+        is_clicked_again.set()
         await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert sent == ["two"]
         await expect(page.locator(".page li.card .name")).to_have_text(["one", "two"])
 
 

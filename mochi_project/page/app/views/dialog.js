@@ -33,7 +33,7 @@ export function DialogHost() {
 }
 
 /** Ask for a text; resolves with it, or null. */
-export function askText(title, { value = "", label, multiline = false }) {
+export function askText(title, { value = "", placeholder = "", label, multiline = false }) {
   return openDialog(title, ({ close }) => {
     const submit = (event) => {
       event.preventDefault();
@@ -44,7 +44,7 @@ export function askText(title, { value = "", label, multiline = false }) {
         <span>${label}</span>
         ${multiline
           ? html`<textarea name="text" rows="8" dir="auto">${value}</textarea>`
-          : html`<input name="text" dir="auto" defaultValue=${value} autocomplete="off" />`}
+          : html`<input name="text" dir="auto" defaultValue=${value} placeholder=${placeholder} autocomplete="off" />`}
       </label>
       <div class="row end">
         <button type="button" onClick=${() => close()}>${t.cancel}</button>

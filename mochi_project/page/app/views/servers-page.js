@@ -39,8 +39,11 @@ async function askToRemove(name) {
 function AddServer({ close }) {
   const [problem, setProblem] = useState(null);
   const added = useRef(new Set());
+  const isSending = useRef(false);
   const submit = async (event) => {
     event.preventDefault();
+    if (isSending.current) return; // a second click
+    isSending.current = true;
     const form = new FormData(event.target);
     try {
       const given = serversIn(form.get("config"), form.get("name").trim());
@@ -52,6 +55,7 @@ function AddServer({ close }) {
     } catch (error) {
       setProblem(error instanceof SyntaxError ? t.notJson(error.message) : error.message);
     }
+    isSending.current = false;
     await servers.reload();
   };
   return html`<form class="form" onSubmit=${submit}>

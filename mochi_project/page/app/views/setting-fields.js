@@ -111,7 +111,7 @@ export function PolicyField({ value, onChange }) {
 
 /** Whether the system prompt describes the tools; null where nothing says it. */
 export function ToolModeField({ value, onChange }) {
-  return html`<label><input type="checkbox" checked=${value === "prompted"}
+  return html`<label class="check"><input type="checkbox" checked=${value === "prompted"}
     onChange=${(event) => onChange(event.target.checked ? "prompted" : "native")} />
     <span>${t.describesTools}</span></label>`;
 }

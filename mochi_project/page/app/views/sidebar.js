@@ -20,7 +20,8 @@ import { sectionOf } from "./sections.js";
 import { toggleTheme, theme } from "./theme.js";
 
 async function rename(session) {
-  const name = await askText(t.rename, { value: session.title ?? "", label: t.titleOfSession });
+  const texts = { value: session.title ?? "", placeholder: title(session), label: t.titleOfSession };
+  const name = await askText(t.rename, texts);
   if (name === null) return;
   await attempt(() => change(session.session_id, { title: name.trim() || null }));
 }
