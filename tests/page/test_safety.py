@@ -125,7 +125,7 @@ async def test_the_page_works_where_the_browser_keeps_nothing(shared):
         await page.goto(shared.server.url, wait_until="commit")
         await enter_token(page)
         await page.get_by_role("button", name="Think").click()
-        async with page.expect_request("**/runs") as sent:
+        async with page.expect_request("**/chat/*/runs") as sent:
             await send(page, scripted("Welcome."))
         assert (await sent.value).post_data_json["think"] is True
         await answered(page)

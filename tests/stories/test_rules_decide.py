@@ -173,7 +173,6 @@ async def test_an_approval_that_is_remembered_allows_the_next_calls(
         approved=True,
         remember="session",
         patterns={"path": "notes/*"},
-        decided_by="loopback",
     )
     name = await asked(engine, session)
     (waiting,) = await engine.chat.confirmations(session)
@@ -187,7 +186,7 @@ async def test_an_approval_that_is_remembered_allows_the_next_calls(
     shared, own = await engine.runtime.inbox.rules(session)
     assert shared.rules == ()
     (rule,) = own.rules
-    assert (rule.id, rule.session_id, rule.created_by) == (decided["rule_id"], session, "loopback")
+    assert (rule.id, rule.session_id, rule.created_by) == (decided["rule_id"], session, "library")
     uses = {str(each.confirmation.arguments["path"]): each for each in await recorded(engine)}
     assert uses["notes/a"].decision.remember == "session"
     assert uses["notes/b"].decision.decided_by == "policy"

@@ -96,9 +96,7 @@ async def call(runtime: Runtime, tool: Tool, arguments: dict[str, Any], say: Say
             if isinstance(event, ConfirmationRequired | ToolInputRequired):
                 content: Any = {} if isinstance(event, ToolInputRequired) else None
                 decide = runtime.inbox.decide
-                await decide(
-                    event.confirmation_id, approved=True, arguments=content, decided_by="suite"
-                )
+                await decide(event.confirmation_id, approved=True, arguments=content)
             elif isinstance(event, ToolResultReady):
                 is_success = event.success
                 say(f"{tool.name}: {event.result or event.error_message}")
