@@ -108,6 +108,19 @@ async def test_a_long_text_is_drawn_to_its_end(shared):
         await expect(page.locator(".answer .plain")).to_have_count(0)
 
 
+async def test_a_slow_machine_draws_a_long_text_as_any_other(shared):
+    part = "1. a\n\n   **b**\n\n---"
+    session = await imported(shared, "\n\n".join([part] * 400))
+    async with shared.page("/#/models") as page:
+        await expect(page.get_by_role("main").get_by_role("heading").first).to_be_visible()
+        devtools = await page.context.new_cdp_session(page)
+        await devtools.send("Emulation.setCPUThrottlingRate", {"rate": 10})
+        await page.goto(f"{shared.server.url}/#/chat/{session}")
+        await expect(page.locator(".answer hr")).to_have_count(400)
+        await expect(page.locator(".answer ol")).to_have_count(400)
+        await expect(page.locator(".answer li strong")).to_have_count(400)
+
+
 NOISE = "".join((ROOT / "tests/support" / name).read_text() for name in ("noise.js", "draw.js"))
 DRAWN = f"""async ([seeds, length, pieces]) => {{
   {NOISE}

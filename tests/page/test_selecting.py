@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from zipfile import ZipFile
 
 import pytest
@@ -107,6 +108,30 @@ async def test_chats_are_selected_with_the_keyboard_and_tagged(page):
     for name in ("Bread", "Coffee"):
         await expect(row(page, name).locator(".tag")).to_have_text(["food", "cheap"])
     await expect(row(page, "Tea").locator(".tag")).to_have_count(0)
+    await expect(page.locator(".session a").first).to_be_focused()
+
+
+async def test_a_selection_is_open_until_the_list_has_what_was_changed(page):
+    asked, is_seen = asyncio.Queue(), asyncio.Event()
+
+    async def hold(route):
+        asked.put_nowait(route)
+        await is_seen.wait()
+        await route.continue_()
+
+    await select(page, "Tea")
+    await do(page, "Add tags")
+    await page.get_by_role("dialog").get_by_role("textbox").fill("cheap")
+    async with page.expect_response(lambda each: each.request.method == "PATCH"):
+        await page.route("**/sessions?*", hold)
+        await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    async with asyncio.timeout(30):
+        for _ in ("first", "newest"):
+            await asked.get()
+    await expect(page.get_by_role("toolbar")).to_have_count(1)
+    is_seen.set()
+    await expect(page.get_by_role("toolbar")).to_have_count(0)
+    await expect(row(page, "Tea").locator(".tag")).to_have_text(["cheap"])
     await expect(page.locator(".session a").first).to_be_focused()
 
 

@@ -199,8 +199,9 @@ function split(text) {
   return { blocks, isBroken: false, links: lexer.tokens.links };
 }
 
-const PIECE = 8_000; // characters of a long text that are split at a time
-const MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
+const PIECE = 2_000; // characters of a long text that are split at a time: each block is looked for in all of them
+const LEAST_MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
+const MOST_MILLISECONDS = 200;
 
 /** A text that may grow: its blocks are kept when what follows cannot change them any more. */
 export class MarkdownText {
@@ -209,6 +210,7 @@ export class MarkdownText {
     this.links = {};
     this.settled = []; // HTML of blocks
     this.settledLength = 0; // characters of what they are made of
+    this.begun = Infinity; // the time of the last drawing
     this.drawn = new Map(); // HTML of the blocks that may still change, by what is written
   }
 
@@ -221,7 +223,11 @@ export class MarkdownText {
     const normal = text.replace(/\r\n?/g, "\n");
     if (!normal.startsWith(this.text)) Object.assign(this, new MarkdownText());
     this.text = normal;
-    const end = performance.now() + MILLISECONDS;
+    const begun = performance.now();
+    // As long as all else took since then: what is drawn is laid out anew each time.
+    const share = Math.max(LEAST_MILLISECONDS, (begun - this.begun) / 2);
+    const end = begun + Math.min(share, MOST_MILLISECONDS);
+    this.begun = begun;
     const { settled } = this;
     const unsettled = new Map();
     const begin = this.settledLength;

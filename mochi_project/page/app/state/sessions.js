@@ -30,6 +30,7 @@ export class SessionList {
 
   #wanted = PAGE;
   #request = new AbortController();
+  #newest = Promise.resolve();
   #answered = "";
 
   constructor(filter) {
@@ -39,18 +40,22 @@ export class SessionList {
     this.foundBy = signal(filter);
   }
 
-  /** Ask for the sessions, in the place of what was asked for before. */
-  async load() {
+  /** Ask for the sessions, in the place of what was asked for before; who waited for that waits for this. */
+  load() {
     this.#request.abort();
     this.#request = new AbortController();
-    const { signal: isReplaced } = this.#request;
+    this.#newest = this.#ask(this.#request.signal);
+    return this.#newest;
+  }
+
+  async #ask(isReplaced) {
     const asked = this.filter.peek();
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: this.#wanted,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
-    if (isReplaced.aborted) return;
+    if (isReplaced.aborted) return this.#newest;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
       if (JSON.stringify(shown) !== JSON.stringify(this.sessions.peek())) this.sessions.value = shown;
