@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from ...core.syntax import parse
 from ..base import Problem
 from ..functions.signature import is_filled_elsewhere
 
@@ -185,6 +186,6 @@ def line_of(file: Path, variable: str) -> int | None:
 def _statements(file: Path) -> list[ast.stmt]:
     """Return the statements of a file; none if it cannot be read. Raises SyntaxError."""
     try:
-        return ast.parse(file.read_bytes()).body
+        return parse(file.read_bytes())
     except (OSError, ValueError, RecursionError, MemoryError):
         return []

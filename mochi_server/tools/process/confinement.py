@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...core.syntax import parse
 from ...core.tokens import TOKENS
 from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
 from ..base import FolderSpec, ToolFailed
@@ -158,7 +159,7 @@ def read_needs(folder: Path, *, subfolders: bool) -> SandboxNeeds:
 
 def _values(file: Path) -> Iterator[ast.expr]:
     try:
-        statements = ast.parse(file.read_bytes()).body
+        statements = parse(file.read_bytes())
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return  # loading it says why
     for node in statements:
