@@ -174,7 +174,7 @@ class ToolExecutionService:
                         yield step
         except InvalidArguments as error:  # only the function itself could tell
             reason, code = f"invalid arguments: {error}", InvalidRequest.code
-        except (ToolFailed, StopAsyncIteration) as error:
+        except ToolFailed as error:
             reason = str(error) or "it failed without saying why."
         except _DeadlinePassed:
             reason = f"it took longer than {_limit(tool)} and was given up."
@@ -276,8 +276,9 @@ class _DeadlinePassed(Exception):
 
 
 async def _next(steps: AsyncGenerator[ToolStep, None], deadline: float | None) -> ToolStep:
-    if deadline is None:
-        return await steps.__anext__()
-    with anyio.move_on_after(max(deadline - time.perf_counter(), 0)):
-        return await steps.__anext__()
+    seconds = math.inf if deadline is None else max(deadline - time.perf_counter(), 0)
+    with anyio.move_on_after(seconds):
+        if (step := await anext(steps, None)) is None:
+            raise ToolFailed("it ended without a result.")
+        return step
     raise _DeadlinePassed

@@ -41,6 +41,23 @@ async def test_a_tools_own_timeout_is_told_as_what_it_is(seconds: float | None) 
     assert result.error_message == "TimeoutError: the disk did not answer"
 
 
+class Silent(PlainTool):
+    """Yields no output."""
+
+    async def run(
+        self, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[ToolOutput, None]:
+        if arguments:
+            yield ToolOutput("")
+
+
+async def test_a_tool_that_gives_nothing_is_told_as_what_it_is() -> None:
+    steps = ToolExecutionService().execute(Silent("silent"), {}, CONTEXT)
+    [result] = [step async for step in steps]
+    assert isinstance(result, ToolExecutionResult)
+    assert (result.success, result.error_message) == (False, "it ended without a result.")
+
+
 SLOW_START = '''
 import time
 from pathlib import Path
