@@ -201,7 +201,7 @@ function split(text) {
 
 const PIECE = 2_000; // characters of a long text that are split at a time: each block is looked for in all of them
 const LEAST_MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
-const MOST_MILLISECONDS = 200;
+const MOST_MILLISECONDS = 100;
 
 /** A text that may grow: its blocks are kept when what follows cannot change them any more. */
 export class MarkdownText {
