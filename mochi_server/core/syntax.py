@@ -1,4 +1,4 @@
-"""Python source code, in threads."""
+"""Python source code that several threads read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Lock
 _ONE_AT_A_TIME = Lock()
 
 
-def parse(source: str | bytes) -> list[ast.stmt]:
+def parse_python(source: str | bytes) -> list[ast.stmt]:
     """Return the statements of Python source code.
 
     CPython 3.11 counts how deep all threads are together, and fails with a ``SystemError`` where

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...core.json_text import repair_json
-from ...core.syntax import parse
+from ...core.syntax import parse_python
 from ...errors import JSONObject
 from .marks import ARGUMENTS, BETWEEN, CLOSING, MARK
 
@@ -216,7 +216,7 @@ def _as_object(value: object) -> JSONObject:
 
 def _of_python(text: str) -> Iterator[WrittenCall]:
     """Read ``name(key=value)``, several of them in lines or in a list, also within ``print()``."""
-    for statement in parse(text):
+    for statement in parse_python(text):
         if not isinstance(statement, ast.Expr):
             raise ValueError  # noqa: TRY004
         value = statement.value

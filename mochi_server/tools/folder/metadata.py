@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from ...core.syntax import parse
+from ...core.syntax import parse_python
 from ..base import Problem
 from ..functions.signature import is_filled_elsewhere
 
@@ -148,7 +148,7 @@ def public_functions(file: Path) -> dict[str, str | None]:
     """Return the public functions of a file, each with what it lacks to be a tool, or None."""
     return {
         node.name: _lack(node)
-        for node in _statements(file)
+        for node in statements_in(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
     }
 
@@ -167,7 +167,7 @@ def _lack(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
 def line_of(file: Path, variable: str) -> int | None:
     """Return the line that assigns or imports a variable of the module last."""
     try:
-        statements = _statements(file)
+        statements = statements_in(file)
     except SyntaxError:
         return None
     line = None
@@ -183,9 +183,9 @@ def line_of(file: Path, variable: str) -> int | None:
     return line
 
 
-def _statements(file: Path) -> list[ast.stmt]:
+def statements_in(file: Path) -> list[ast.stmt]:
     """Return the statements of a file; none if it cannot be read. Raises SyntaxError."""
     try:
-        return parse(file.read_bytes())
+        return parse_python(file.read_bytes())
     except (OSError, ValueError, RecursionError, MemoryError):
         return []

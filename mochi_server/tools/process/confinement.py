@@ -10,11 +10,10 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...core.syntax import parse
 from ...core.tokens import TOKENS
 from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
 from ..base import FolderSpec, ToolFailed
-from ..folder.metadata import SANDBOX, find_subfolders
+from ..folder.metadata import SANDBOX, find_subfolders, statements_in
 
 KEYS = {"writable", "readable", "network"}
 LIMITS = SandboxLimits(processes=256, open_files=1024, file_mb=None, disk_mb=None, tmp_mb=256)
@@ -159,8 +158,8 @@ def read_needs(folder: Path, *, subfolders: bool) -> SandboxNeeds:
 
 def _values(file: Path) -> Iterator[ast.expr]:
     try:
-        statements = parse(file.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        statements = statements_in(file)
+    except SyntaxError:
         return  # loading it says why
     for node in statements:
         match node:

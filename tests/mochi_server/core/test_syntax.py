@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mochi_server.core.syntax import parse
+from mochi_server.core.syntax import parse_python
 
 SOURCE = "\n".join(f"x{number} = f(a=[1, {{'k': (3, [4])}}], b=g(h(i())))" for number in range(300))
 
@@ -34,5 +34,5 @@ def often_interrupted() -> Iterator[None]:
 @pytest.mark.usefixtures("often_interrupted")
 def test_source_code_is_read_by_several_threads_at_once() -> None:
     with ThreadPoolExecutor(4) as threads:
-        counts = [len(statements) for statements in threads.map(parse, [SOURCE] * 100)]
+        counts = [len(statements) for statements in threads.map(parse_python, [SOURCE] * 100)]
     assert counts == [300] * 100

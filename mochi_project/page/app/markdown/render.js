@@ -201,7 +201,7 @@ function split(text) {
 
 const PIECE = 2_000; // characters of a long text that are split at a time: each block is looked for in all of them
 const LEAST_MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
-const MOST_MILLISECONDS = 100;
+const MOST_MILLISECONDS = 50; // of it: keys and clicks wait so long
 
 /** A text that may grow: its blocks are kept when what follows cannot change them any more. */
 export class MarkdownText {
@@ -210,7 +210,7 @@ export class MarkdownText {
     this.links = {};
     this.settled = []; // HTML of blocks
     this.settledLength = 0; // characters of what they are made of
-    this.begun = Infinity; // the time of the last drawing
+    this.begun = Infinity; // when the last drawing began; never yet
     this.drawn = new Map(); // HTML of the blocks that may still change, by what is written
   }
 
@@ -224,7 +224,7 @@ export class MarkdownText {
     if (!normal.startsWith(this.text)) Object.assign(this, new MarkdownText());
     this.text = normal;
     const begun = performance.now();
-    // As long as all else took since then: what is drawn is laid out anew each time.
+    // Half of what the last one took with its layout, which takes long where much is drawn already.
     const share = Math.max(LEAST_MILLISECONDS, (begun - this.begun) / 2);
     const end = begun + Math.min(share, MOST_MILLISECONDS);
     this.begun = begun;

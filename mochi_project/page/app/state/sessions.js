@@ -30,7 +30,7 @@ export class SessionList {
 
   #wanted = PAGE;
   #request = new AbortController();
-  #newest = Promise.resolve();
+  #newest; // the promise of what is asked for last
   #answered = "";
 
   constructor(filter) {
