@@ -6,12 +6,12 @@ history of the session counts, and only what the client adds is stored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ..core.aio import in_thread_if
+from ..core.aio import in_thread, in_thread_if
 from ..core.caller import current_caller
 from ..errors import JSONObject, SessionBusy, SessionExists, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -21,6 +21,7 @@ from ..services.compaction.text import end_without_open_calls
 from ..services.history import objects, system_of
 from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
+from ..sessions.fork import lines_until
 from ..sessions.session import MANY_MESSAGES, encode_messages
 from ..sessions.types import HistorySummary, SessionMetadata
 from .control import RunControl, StartedRun
@@ -52,6 +53,8 @@ class CompletionRequest:
     """Whether the messages have the calls of the server's tools, with their results, as well."""
     session_id: str | None = None
     """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
+    until: str | None = None
+    """The id of its last message that counts, where nothing is asked; None: all do."""
     is_private: bool = False
     """Whether it is never kept without a session."""
     run_id: str | None = None
@@ -186,9 +189,8 @@ class CompletionService:
         """
         conversations = self.chat.conversations
         setup = await self.chat.models.resolve(request.model)
-        session: ChatSession | None = None
-        if request.session_id not in (None, NEW_SESSION):
-            session = await self.chat.sessions.get(str(request.session_id))
+        session = await self.stored_history(request)
+        if session is not None:
             setup = setup.within(session.metadata)
         model = await conversations.find_model(setup.model)
         ratio = conversations.windows.ratio(model.full_name)
@@ -211,6 +213,23 @@ class CompletionService:
         stored = 0 if session is None else len(session.messages)
         return await in_thread_if(len(request.messages) + stored > MANY_MESSAGES, count)
 
+    async def stored_history(self, request: CompletionRequest) -> ChatSession | None:
+        """Return the session that a request continues, as far as it counts; None if there is none.
+
+        Raises:
+            SessionNotFound, SessionUnreadable, StorageError.
+            MessageNotFound: it does not have the last message that counts.
+        """
+        if request.session_id in (None, NEW_SESSION):
+            return None
+        session = await self.chat.sessions.get(str(request.session_id))
+        if request.until is None:
+            return session
+        lines, _ = await in_thread(lines_until, session, request.until)
+        cut = ChatSession(session.metadata)
+        cut.extend(lines)
+        return cut
+
     async def compact(self, request: CompletionRequest) -> tuple[HistorySummary, list[JSONObject]]:
         """Return a summary of the messages of a request, after those of its session.
 
@@ -222,15 +241,12 @@ class CompletionService:
             MochiError: the model cannot be used, or gave no summary.
         """
         setup = await self.chat.models.resolve(request.model)
-        metadata = SessionMetadata(session_id="", model=setup.model, created_at="", updated_at="")
-        metadata.owner = current_caller().owner
-        history = ChatSession(metadata)
-        if request.session_id not in (None, NEW_SESSION):
-            history.extend((await self.chat.sessions.get(str(request.session_id))).document().lines)
-        messages = request.split()
-        lines = [*messages[1], *messages[2]]
-        is_long = len(lines) > MANY_MESSAGES
-        history.extend(await in_thread_if(is_long, encode_messages, lines))
+        _, *parts = request.split()
+        sent = [each for part in parts for each in part]
+        lines = await in_thread_if(len(sent) > MANY_MESSAGES, encode_messages, sent)
+        if (session := await self.stored_history(request)) is not None:
+            lines = [*session.document().lines, *lines]
+        history = _history_of(lines, setup.model)
         summary = await self.chat.conversations.compaction.compact_sent(history, setup.model)
         whole = [*objects(history.stored_messages())]
         return summary, whole[end_without_open_calls(whole) :]
@@ -266,10 +282,14 @@ async def _open(
     The stack deletes the session, unless its callbacks are taken away.
     """
     system, history, new = request.split()
-    lines = await in_thread_if(len(history) > MANY_MESSAGES, encode_messages, history)
+    is_long = len(history) > MANY_MESSAGES
+    lines = await in_thread_if(is_long, encode_messages, history)
+    find_summary = chat.conversations.compaction.summary_of_sent
+    summary = await in_thread_if(is_long, find_summary, _history_of(lines, request.model))
 
     def prepare(session: ChatSession) -> None:
         session.extend(lines)
+        session.metadata.history_summary = summary
 
     session = await chat.sessions.create(
         request.model,
@@ -281,6 +301,15 @@ async def _open(
     stack.push_async_callback(delete, chat.sessions, session.session_id)
     turn = replace(request.turn, new_messages=new)
     return await chat.open_turn(session.session_id, turn, run_id=request.run_id)
+
+
+def _history_of(lines: Iterable[bytes], model: str) -> ChatSession:
+    """Return a session of the caller, which nobody keeps, with encoded messages."""
+    metadata = SessionMetadata(session_id="", model=model, created_at="", updated_at="")
+    metadata.owner = current_caller().owner
+    history = ChatSession(metadata)
+    history.extend(lines)
+    return history
 
 
 async def _delete(sessions: SessionManager, session_id: str) -> None:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import (
@@ -159,10 +158,10 @@ class Conversation:
         session = self.session or await self.sessions.get(self.session_id)
         return shelf_of(tools, self.requests, session)
 
-    async def on_offer(self, shelf: ToolShelf) -> list[JSONObject]:
-        """Return the schemas of those tools on a shelf that the next request has."""
+    async def on_offer(self, shelf: ToolShelf) -> tuple[list[JSONObject], list[JSONObject]]:
+        """Return the schemas of a shelf that the next request has, and the others."""
         session = self.session or await self.sessions.get(self.session_id)
-        return shelf.offered(session)
+        return shelf.on_offer(session)
 
     def _left_out(self) -> list[Event]:
         """Return what there is to tell about messages that the last request does not have."""
@@ -406,9 +405,7 @@ class Conversations:
             setup: What else requests to it have.
         """
         setup = setup or ModelSetup(model=model.full_name)
-        is_sent = run.head.is_temporary and session.session_id == run.head.session_id
         compacts = self.compaction.enabled if setup.compaction is None else setup.compaction
-        covered_part = partial(self.compaction.covered_part, is_sent=is_sent)
         requests = RequestBuilder(
             model=model,
             think=request.think,
@@ -419,7 +416,7 @@ class Conversations:
             files_of=run.head.session_id,
             setup=setup,
             response_format=request.response_format,
-            covered_part=covered_part if compacts else None,
+            is_compacted=compacts,
             is_prompted=settings.is_prompted or not model.can_call_tools,
         )
         return Conversation(

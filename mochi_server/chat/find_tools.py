@@ -9,7 +9,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing
 from itertools import islice
 from typing import Any, Final
@@ -32,7 +40,8 @@ _MOST_SERVERS: Final = 30
 _MOST_OF_LINE: Final = 200
 _WORD: Final = re.compile(r"[^\W_]+")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FOUND: Final = re.compile(r"^- ([^\s:]+)", re.MULTILINE)
+_FOUND: Final = re.compile(r"^- (\"(?:[^\"\\]|\\.)*\"|[^\s:\"]+): ", re.MULTILINE)
+_PLAIN: Final = re.compile(r"[^\s:\"]+")
 
 
 class FindTools(Tool):
@@ -40,6 +49,7 @@ class FindTools(Tool):
 
     Args:
         schemas: Those of all tools that the turn has.
+        fitting: Tells which of some tools the next request has room for, by their names.
     """
 
     name = FIND_TOOLS
@@ -49,7 +59,10 @@ class FindTools(Tool):
     timeout = None
     only_tells = True
 
-    def __init__(self, schemas: Sequence[JSONObject]) -> None:
+    def __init__(
+        self, schemas: Sequence[JSONObject], fitting: Callable[[Iterable[str]], Collection[str]]
+    ) -> None:
+        self._fitting = fitting
         self._functions: list[Any] = [schema["function"] for schema in schemas]
         names = (name.split("__")[0] for name in self._names if "__" in name)
         servers = [*dict.fromkeys(names)][:_MOST_SERVERS]
@@ -84,8 +97,13 @@ class FindTools(Tool):
         if not found:
             yield ToolOutput("No tool has any of these words. Try others.")
             return
-        lines = (f"- {each['name']}: {_line(each)}" for each in found)
-        yield ToolOutput("\n".join(["You can call these tools now:", *lines]))
+        fitting = self._fitting(each["name"] for each in found)
+        lines = [_line(each) for each in found if each["name"] in fitting]
+        if lines:
+            lines.insert(0, "You can call these tools now:")
+        if large := [_written(each["name"]) for each in found if each["name"] not in fitting]:
+            lines.append(f"There is no room for the descriptions of: {', '.join(large)}.")
+        yield ToolOutput("\n".join(lines))
 
     def _find(self, query: str) -> list[Any]:
         words = _WORD.findall(_HUMP.sub(" ", query))[:_MOST_WORDS]
@@ -111,8 +129,19 @@ def _row(function: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _line(function: Mapping[str, Any]) -> str:
-    """Return the beginning of a description."""
-    return " ".join(str(function.get("description") or "").split())[:_MOST_OF_LINE]
+    """Return a name and the beginning of a description."""
+    description = " ".join(str(function.get("description") or "").split())
+    return f"- {_written(function['name'])}: {description[:_MOST_OF_LINE]}"
+
+
+def _written(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _names_in(text: str) -> Iterator[str]:
+    """Yield the names that a result of ``find_tools`` offers."""
+    for found in _FOUND.findall(text):
+        yield json.loads(found) if found.startswith('"') else found
 
 
 class ToolShelf:
@@ -121,31 +150,40 @@ class ToolShelf:
     Args:
         schemas: Those of all tools.
         requests: Knows what they cost.
+        room: Tokens that they may take.
     """
 
-    def __init__(self, schemas: Sequence[JSONObject], requests: RequestBuilder) -> None:
-        self.finder = FindTools(schemas)
-        self._schemas = schemas
+    def __init__(self, schemas: Sequence[JSONObject], requests: RequestBuilder, room: int) -> None:
+        self.finder = FindTools(schemas, self._fitting)
+        self._by_name = {_name(schema): schema for schema in schemas}
         self._requests = requests
+        self._room = room
 
-    def offered(self, session: ChatSession) -> list[JSONObject]:
-        """Return the schemas of tools in use, as far as they fit, and of the one that finds others.
+    def on_offer(self, session: ChatSession) -> tuple[list[JSONObject], list[JSONObject]]:
+        """Return the schemas that the next request has, and those that it leaves out.
 
-        Those used or found last come first where there is not room for all.
+        It has tools in use, as far as they fit, and the one that finds others. Those used or found
+        last come first where there is not room for all.
         """
-        room = self._requests.room_for_tools(session) or 0
-        by_name = {_name(schema): schema for schema in self._schemas}
-        chosen = {name for name in RESERVED_IN_CHATS if name in by_name}
-        finder = self.finder.schema()
-        left = room - self._requests.tool_tokens([finder, *(by_name[name] for name in chosen)])
-        for name in _in_use(islice(session.tail(), MOST_READ)):
-            if name in chosen or name not in by_name:
+        self._room = self._requests.room_for_tools(session) or 0
+        chosen = self._fitting(_in_use(islice(session.tail(), MOST_READ)))
+        offered = [self._by_name[name] for name in self._by_name if name in chosen]
+        others = [self._by_name[name] for name in self._by_name if name not in chosen]
+        return [*offered, self.finder.schema()], others
+
+    def _fitting(self, names: Iterable[str]) -> set[str]:
+        """Return those of the tools that there is room for, and those that are always offered."""
+        chosen = {name for name in RESERVED_IN_CHATS if name in self._by_name}
+        always = [self.finder.schema(), *(self._by_name[name] for name in chosen)]
+        left = self._room - self._requests.tool_tokens(always)
+        for name in names:
+            if name in chosen or name not in self._by_name:
                 continue
-            left -= self._requests.tool_tokens([by_name[name]])
-            if left < 0:
-                break
-            chosen.add(name)
-        return [*(each for each in self._schemas if _name(each) in chosen), finder]
+            cost = self._requests.tool_tokens([self._by_name[name]])
+            if cost <= left:
+                chosen.add(name)
+                left -= cost
+        return chosen
 
 
 def shelf_of(
@@ -156,7 +194,7 @@ def shelf_of(
     if room is None or requests.tool_tokens(schemas) <= room:
         return None
     is_taken = any(_name(schema) == FIND_TOOLS for schema in schemas)
-    return None if is_taken or len(schemas) == 1 else ToolShelf(schemas, requests)
+    return None if is_taken or len(schemas) == 1 else ToolShelf(schemas, requests, room)
 
 
 def _name(schema: JSONObject) -> str:
@@ -170,7 +208,7 @@ def _in_use(backwards: Iterable[Any]) -> Iterator[str]:
         if not isinstance(message, dict):
             continue
         if message.get("role") == "tool" and message.get("tool_name") == FIND_TOOLS:
-            yield from _FOUND.findall(str(message.get("content")))
+            yield from _names_in(str(message.get("content")))
         elif message.get("role") == "assistant":
             for call in message.get("tool_calls") or ():
                 function = call.get("function") if isinstance(call, dict) else None

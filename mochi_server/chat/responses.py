@@ -18,6 +18,7 @@ from ..errors import InvalidRequest, JSONObject, RunNotFound
 from ..protocol.messages import Message, SystemMessage
 from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
+from ..services.summaries.text import id_of
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
 from ..sessions.fork import fork_session
@@ -90,6 +91,11 @@ class StoredResponse:
     """Messages of the model and results of the server's tools, so far."""
     is_last: bool
     """Whether nothing follows it in the session."""
+
+    @property
+    def last_message_id(self) -> str | None:
+        """The id of its last message, so far."""
+        return id_of((*self.input, *self.output)[-1])
 
 
 def stored_response(session: ChatSession, run_id: str) -> StoredResponse:
@@ -195,9 +201,8 @@ class ResponseService:
         found = stored_response(session, run_id)
         if found.is_last:
             return session_id, session.metadata.run_number
-        last = (*found.input, *found.output)[-1].get("message_id")
         fork = await fork_session(
-            self.sessions, self.attachments, session_id, last if isinstance(last, str) else None
+            self.sessions, self.attachments, session_id, found.last_message_id
         )
         return fork.session_id, None
 

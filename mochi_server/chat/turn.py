@@ -71,7 +71,9 @@ class Turn:
         offered = RequestExtras(tools=[*own, *of_clients], must_call=self.must_call)
         shelf = await self._shelf(offered.tools)
         withheld = own if shelf is None else [*own, shelf.finder.schema()]
-        clients = RequestExtras(tools=of_clients, withheld=withheld)
+        clients = RequestExtras(
+            tools=of_clients, withheld=withheld, must_call=self.must_call and bool(of_clients)
+        )
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds
@@ -96,7 +98,8 @@ class Turn:
             reply.calls = [self._without_nulls(call) for call in reply.calls]
             if extras is not offered and (answer := self._withhold_calls(reply, repair)):
                 yield answer
-            offered = replace(offered, must_call=False)
+            if not self._only_finds(reply, shelf):
+                offered, clients = (replace(each, must_call=False) for each in (offered, clients))
             problem = await self._problem_in(reply, response_format)
             if problem and response_format and not repair:
                 repair = RequestExtras(
@@ -126,9 +129,18 @@ class Turn:
         """Return what requests carry, of a shelf those tools alone that are in use."""
         if shelf is None:
             return offered, clients
-        tools = await self.conversation.on_offer(shelf)
+        tools, others = await self.conversation.on_offer(shelf)
         of_clients = [tool for tool in tools if tool in self.client_tools.values()]
-        return replace(offered, tools=tools), replace(clients, tools=of_clients)
+        offered = replace(offered, tools=tools, withheld=others)
+        return offered, replace(clients, tools=of_clients)
+
+    def _only_finds(self, reply: Reply, shelf: ToolShelf | None) -> bool:
+        """Return whether a reply calls what finds tools alone, which none has demanded."""
+        return (
+            shelf is not None
+            and bool(reply.calls)
+            and all(call.name == shelf.finder.name for call in reply.calls)
+        )
 
     def _withhold_calls(self, reply: Reply, repair: RequestExtras | None) -> list[Event]:
         """Take calls of tools that are not offered any more out of a reply.

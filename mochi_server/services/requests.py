@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -23,7 +23,7 @@ from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
 from .attachments import with_latest_images, write_out
 from .chat_model import ChatModel
-from .compaction.covered import CoveredHistory
+from .compaction.covered import covered_part
 from .compaction.fitting import LongHistory
 from .compaction.text import HistoryRoom
 from .context_window import (
@@ -70,7 +70,7 @@ class RequestExtras:
     messages: Sequence[JSONObject] = ()
     """Messages behind the history."""
     withheld: Sequence[JSONObject] = ()
-    """Schemas of tools that are not offered any more; a text that calls them is no answer."""
+    """Schemas of tools that it does not carry; a text that calls them is no answer."""
     must_call: bool = False
     """Whether the reply must call one of the tools."""
 
@@ -102,8 +102,8 @@ class RequestBuilder:
     """Has the system prompt of a preset or an agent."""
     response_format: ResponseFormat | None = None
     """The form of the final answer."""
-    covered_part: Callable[[ChatSession], CoveredHistory | None] | None = None
-    """Finds the summary that holds for a history; None if histories are not compacted."""
+    is_compacted: bool = False
+    """Whether a summary stands for old messages that do not fit."""
     is_prompted: bool = False
     """Whether tools, calls and results are texts in the messages."""
     window: Window | None = field(default=None, init=False)
@@ -303,12 +303,12 @@ class RequestBuilder:
         has_format: bool,
     ) -> FittedHistory:
         """Return what is sent: where a history does not fit, or a person wants it, a short one."""
-        if self.covered_part is None:
+        if not self.is_compacted:
             return fitted
         wanted = session.metadata.history_summary
         if not fitted.fits or (wanted is not None and wanted.requested):
             history = self._history(session, window, extra_tokens, has_format=has_format)
-            covered = self.covered_part(session)
+            covered = covered_part(session)
             if not fitted.fits or covered is not None:
                 fitted = history.fit_compacted(covered)
             if covered is not None and fitted.summarised:

@@ -41,7 +41,7 @@ async def fork_session(
         SessionNotFound, SessionUnreadable, StorageError.
     """
     source = await sessions.get(session_id)
-    lines, last = await in_thread(_until, source, message_id)
+    lines, last = await in_thread(lines_until, source, message_id)
     before = source.metadata
 
     def prepare(fork: ChatSession) -> None:
@@ -69,8 +69,12 @@ async def fork_session(
     return await run_to_completion(store())
 
 
-def _until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:
-    """Return the messages up to one, and the id of the last; results of calls stay with them."""
+def lines_until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:
+    """Return the messages up to one, and the id of the last; results of calls stay with them.
+
+    Raises:
+        MessageNotFound: the session has no such message.
+    """
     lines = session.document().lines
     end = len(lines)
     if message_id is not None:

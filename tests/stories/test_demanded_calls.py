@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
 from mochi_server.errors import ToolsNotSupported
@@ -163,9 +163,10 @@ async def test_structured_output_of_langchain_and_pydantic_ai(
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
 
     options: Any = {"base_url": f"{server.url}/v1", "api_key": "none"}
-    model = ChatOpenAI(model="qwen3:14b", max_retries=0, **options)
-    formed = model.with_structured_output(Town, method="function_calling")
-    assert isinstance(await formed.ainvoke("Which town?"), Town)
+    async with DefaultAsyncHttpxClient() as http:  # it closes none of its own
+        model = ChatOpenAI(model="qwen3:14b", max_retries=0, http_async_client=http, **options)
+        formed = model.with_structured_output(Town, method="function_calling")
+        assert isinstance(await formed.ainvoke("Which town?"), Town)
     async with AsyncOpenAI(**options) as client:
         provider = OpenAIProvider(openai_client=client)
         agent = Agent(OpenAIChatModel("qwen3:14b", provider=provider), output_type=Town)

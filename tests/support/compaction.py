@@ -10,6 +10,7 @@ from typing import Any
 
 from mochi_server import Runtime
 from mochi_server.config import load_settings
+from mochi_server.errors import MochiError
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import (
@@ -41,8 +42,8 @@ class NotingProvider(Provider):
         self.for_notes: list[ModelRequest] = []
         self.answers: list[str] = []
         """What it says to the next chats, first one first."""
-        self.notes: list[str] = []
-        """What it writes down next."""
+        self.notes: list[str | MochiError] = []
+        """What it writes down next, or why it does not."""
         self.gate: asyncio.Event | None = None
         """Nothing is written down before it is set."""
 
@@ -61,7 +62,10 @@ class NotingProvider(Provider):
             if self.gate is not None:
                 await self.gate.wait()
             number = len(self.for_notes)
-            yield ContentDelta(self.notes.pop(0) if self.notes else f"- Fact {number}.")
+            note = self.notes.pop(0) if self.notes else f"- Fact {number}."
+            if isinstance(note, MochiError):
+                raise note
+            yield ContentDelta(note)
         else:
             self.chats.append(request)
             yield ContentDelta(self.answers.pop(0) if self.answers else "Yes.")

@@ -616,6 +616,30 @@ async def test_a_conversation_is_compacted_and_goes_on_from_the_item(client):
         await client.responses.compact(model="lorem")
 
 
+async def test_what_follows_the_response_that_is_named_is_not_compacted_nor_counted(client):
+    first = await create(client, input="Alpha.")
+    second = await create(client, input="Beta.", previous_response_id=first.id)
+    for response, said in ((first, ["Alpha."]), (second, ["Alpha.", "Beta."])):
+        compacted = await client.responses.compact(
+            model="lorem", previous_response_id=response.id, input="Gamma."
+        )
+        *users, _ = compacted.output
+        assert [each.content[0].text for each in users] == [*said, "Gamma."]
+    count = client.responses.input_tokens.count
+    few, many = [
+        (await count(input="Gamma.", previous_response_id=each.id)).input_tokens
+        for each in (first, second)
+    ]
+    assert few < many
+    unknown = f"{first.id[:-16]}{'0' * 16}"
+    for asked in (
+        client.responses.compact(model="lorem", previous_response_id=unknown),
+        count(previous_response_id=unknown),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            await asked
+
+
 async def test_a_call_that_waits_for_its_result_stays_behind_what_is_compacted(client):
     call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
     history = [{"role": "user", "content": scripted([says("It rains.")])}, call]

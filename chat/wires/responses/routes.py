@@ -119,13 +119,7 @@ async def create_response(request: HttpRequest) -> HttpResponseBase:
 async def count_input_tokens(request: HttpRequest) -> HttpResponseBase:
     """Estimate the tokens of a request, with those of the session that it continues."""
     payload = await read_body(request, InputTokensRequest)
-    items = payload.items
-    session_id = _session_of(request, payload)
-    if (follows := _followed(payload, items, session_id)) is not None:
-        session_id = follows.session_id
-    if payload.model is None:
-        payload.model = await _model_of(session_id)
-    asked = await _read(payload, items, session_id)
+    asked = await _read_unasked(request, payload, payload.items)
     tokens = await get_runtime().completions.count_tokens(asked)
     return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
@@ -135,19 +129,12 @@ async def compact(request: HttpRequest) -> HttpResponseBase:
     """Return what the user has said, and an item in the place of the whole conversation."""
     payload = await read_body(request, CompactRequest)
     items = payload.items
-    session_id = _session_of(request, payload)
-    said: list[JSONObject] = []
-    if (follows := _followed(payload, items, session_id)) is not None:
-        session_id = follows.session_id
-    if payload.model is None:
-        payload.model = await _model_of(session_id)
-    asked = await _read(payload, items, session_id)
-    runtime = get_runtime()
-    if session_id not in (None, NEW_SESSION):
-        session = await runtime.sessions.get(str(session_id))
-        said += said_by_user([*objects(session.stored_messages())])
-    summary, waiting = await runtime.completions.compact(asked)
-    tokens = await runtime.completions.count_tokens(asked)
+    asked = await _read_unasked(request, payload, items)
+    completions = get_runtime().completions
+    session = await completions.stored_history(asked)
+    stored = () if session is None else objects(session.stored_messages())
+    summary, waiting = await completions.compact(asked)
+    tokens = await completions.count_tokens(asked)
     return JsonResponse(
         {
             "id": f"resp_{new_run_id().removeprefix('run_')}",
@@ -155,12 +142,29 @@ async def compact(request: HttpRequest) -> HttpResponseBase:
             "created_at": int(time.time()),
             "model": payload.model,
             "output": [
-                *(*said, *user_items(items), compaction_item(summary)),
+                *(*said_by_user([*stored]), *user_items(items), compaction_item(summary)),
                 *(item for _, item in input_items(waiting)),
             ],
             "usage": usage_of(tokens, summary.tokens),
         }
     )
+
+
+async def _read_unasked(
+    request: HttpRequest, payload: ResponseQuestion, items: Sequence[InputItem]
+) -> CompletionRequest:
+    """Read a request that asks no model, with what it continues.
+
+    Raises:
+        RunNotFound: the response that it names is not there.
+    """
+    session_id, until = _session_of(request, payload), None
+    if (follows := _followed(payload, items, session_id)) is not None:
+        session_id = follows.session_id
+        until = (await _service().find(follows)).last_message_id
+    if payload.model is None:
+        payload.model = await _model_of(session_id)
+    return replace(await _read(payload, items, session_id), until=until)
 
 
 async def _model_of(session_id: str | None) -> str:

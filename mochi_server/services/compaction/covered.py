@@ -20,6 +20,7 @@ from ...sessions.attachments import attachments_of
 from ...sessions.codec import is_user
 from ...sessions.types import HistorySummary
 from ..history import system_of
+from ..summaries.text import id_of
 
 KEPT_SECONDS = 3600
 """How long the summary of a history that a client sends whole is kept after its last use."""
@@ -86,12 +87,12 @@ def covered_part(session: ChatSession) -> CoveredHistory | None:
 
 
 def beginning_of(session: ChatSession) -> str:
-    """Return the digest of a first question and what came next, by which a sent history is known.
+    """Return the digests of a first question and what came next, by which a sent history is known.
 
     A client sends the same history longer and longer, each time in a session of its own.
     """
-    *_, (_, digest) = digests(islice(history_of(session), 2))
-    return f"{session.metadata.owner} {digest}"
+    ends = digests(islice(history_of(session), 2))
+    return " ".join([str(session.metadata.owner), *(digest for _, digest in ends)])
 
 
 class SentHistories:
@@ -122,15 +123,18 @@ class SentHistories:
             self._summaries.popitem(last=False)
 
     def covered_part(self, session: ChatSession) -> CoveredHistory | None:
-        """Return the summary that covers most of a history."""
+        """Return the summary that covers most of a history, which names the last message of it."""
         owner = session.metadata.owner
         with self._lock:
             self._drop_old()
-            own = {key[1]: each for key, (_, each) in self._summaries.items() if key[0] == owner}
+            known = {key[1]: each for key, (_, each) in self._summaries.items() if key[0] == owner}
         found = None
-        for count, digest in digests(history_of(session)) if own else ():
-            if digest in own:
-                found = CoveredHistory(own[digest], count)
-        if found is not None:
-            self.put(found.summary, owner)
-        return found
+        for count, digest in digests(history_of(session)) if known else ():
+            if digest in known:
+                found = CoveredHistory(known[digest], count)
+        if found is None:
+            return None
+        self.put(found.summary, owner)
+        last = next(islice(history_of(session), found.count - 1, None))
+        own = found.summary.model_copy(update={"through_message_id": id_of(last)})
+        return CoveredHistory(own, found.count)

@@ -5,8 +5,11 @@ Each message is sent, summarised or dropped: exactly one of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
 
 from ...errors import JSONObject
 from ..history import FittedHistory, estimate, fit
@@ -36,6 +39,21 @@ def note_of(covered: CoveredHistory) -> JSONObject:
     mark = summary.covers[:MARK_CHARACTERS]
     text = "\n".join([BEGIN.format(mark=mark), summary.text, END.format(mark=mark)])
     return {"role": "user", "content": text}
+
+
+def _with_any_mark(text: str) -> str:
+    return re.escape(text.format(mark="MARK")).replace("MARK", r"\w*")
+
+
+_NOTE = re.compile(f"{_with_any_mark(BEGIN)}\n(.*)\n{_with_any_mark(END)}", re.DOTALL)
+
+
+def text_of_note(message: JsonValue) -> str | None:
+    """Return the summary in a message that ``note_of`` has made; None if it is another one."""
+    if not isinstance(message, dict) or message.get("role") != "user":
+        return None
+    note = _NOTE.fullmatch(str(message.get("content")))
+    return None if note is None else note[1]
 
 
 class ResultShortener:

@@ -14,15 +14,16 @@ from functools import partial
 
 import anyio
 
-from ...core.aio import BackgroundTasks, in_thread
+from ...core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_if
 from ...errors import EmptyHistory, MochiError, SessionNotFound, ShuttingDown, SummaryModelRequired
 from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
+from ...sessions.session import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..summaries.schedule import SummaryScheduler
 from ..summaries.writer import Loading, ModelNotLoaded
 from ..summary_model import SummaryModelManager
-from .covered import CoveredHistory, SentHistories, beginning_of, covered_part
+from .covered import SentHistories, beginning_of, count_covered, covered_part
 from .text import HistoryRoom, end_of_old_turns, end_without_open_calls, start_of_last_turn
 from .writer import CompactionWriter
 
@@ -80,6 +81,8 @@ class CompactionService:
         self._tasks = BackgroundTasks()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._requested: set[anyio.CancelScope] = set()
+        self._writing = KeyedLocks()
+        """Who asks for a summary that somebody waits for already gets the same one."""
         self._closed = False
 
     @property
@@ -87,9 +90,10 @@ class CompactionService:
         """Number of histories for which a summary is being made in the background."""
         return len(self._jobs)
 
-    def covered_part(self, session: ChatSession, *, is_sent: bool) -> CoveredHistory | None:
-        """Return the summary that holds for a history; ``is_sent``: no session is kept."""
-        return self._sent.covered_part(session) if is_sent else covered_part(session)
+    def summary_of_sent(self, session: ChatSession) -> HistorySummary | None:
+        """Return the summary that covers most of a history that a client has sent whole."""
+        covered = self._sent.covered_part(session)
+        return None if covered is None else covered.summary
 
     # In the background
 
@@ -144,10 +148,10 @@ class CompactionService:
             await anyio.sleep(pause)
 
     async def _write(self, history: FullHistory, model: str) -> None:
-        is_sent = history.sent is not None
+        find = covered_part if history.sent is None else self._sent.covered_part
         for _ in range(MAX_PARTS):
             session = history.sent or await history.sessions.get(history.session_id)
-            covered = await in_thread(self.covered_part, session, is_sent=is_sent)
+            covered = await in_thread(find, session)
             longer = await self._writer.extend(
                 session,
                 covered,
@@ -158,9 +162,8 @@ class CompactionService:
             )
             if longer is None:
                 return
-            if is_sent:
-                self._sent.put(longer.summary, session.metadata.owner)
-            else:
+            self._sent.put(longer.summary, session.metadata.owner)
+            if history.sent is None:
                 await _store(history.sessions, history.session_id, longer.summary)
 
     # On request
@@ -180,7 +183,8 @@ class CompactionService:
             raise SummaryModelRequired(model=metadata.model)
         if (job := self._jobs.pop(session_id, None)) is not None:
             job.cancel()
-        return await self._at_once(model, partial(self._write_now, sessions, session_id, model))
+        work = partial(self._write_now, sessions, session_id, model)
+        return await self._at_once(session_id, model, work)
 
     async def compact_sent(self, session: ChatSession, model: str) -> HistorySummary:
         """Make a summary of a whole history that a client has sent; no session has it.
@@ -191,10 +195,11 @@ class CompactionService:
             EmptyHistory: it has no other messages.
             MochiError: the model gave no summary.
         """
-        return await self._at_once(model, partial(self._write_sent, session, model))
+        work = partial(self._write_sent, session, model)
+        return await self._at_once(beginning_of(session), model, work)
 
     async def _at_once(
-        self, model: str, work: Callable[[], Awaitable[HistorySummary]]
+        self, key: str, model: str, work: Callable[[], Awaitable[HistorySummary]]
     ) -> HistorySummary:
         """Do what somebody waits for; summaries in the background wait."""
         if self._closed:
@@ -203,8 +208,9 @@ class CompactionService:
         self._requested.add(scope)
         try:
             with scope:
-                self._scheduler.preempt(self._providers.memory_key(model))
-                return await work()
+                async with self._writing.holding(key):
+                    self._scheduler.preempt(self._providers.memory_key(model))
+                    return await work()
         finally:
             self._requested.discard(scope)
         raise ShuttingDown
@@ -240,14 +246,14 @@ class CompactionService:
                 requested=True,
                 loading=Loading.ALWAYS,
             )
-            if longer is None:
-                break
-            await _store(sessions, session_id, longer.summary)
-        if covered is None:
-            raise EmptyHistory(f"Session {session_id!r} has nothing before its last turn.")
-        summary = covered.summary.model_copy(update={"requested": True})
-        await _store(sessions, session_id, summary)
-        return summary
+            if longer is not None:
+                await _store(sessions, session_id, longer.summary)
+                continue
+            if covered is None:
+                raise EmptyHistory(f"Session {session_id!r} has nothing before its last turn.")
+            summary = covered.summary.model_copy(update={"requested": True})
+            if await _store(sessions, session_id, summary):
+                return summary
 
     # End
 
@@ -264,12 +270,13 @@ class CompactionService:
         await self._tasks.drain(CLOSE_SECONDS)
 
 
-async def _store(sessions: SessionManager, session_id: str, summary: HistorySummary) -> None:
-    def change(session: ChatSession) -> None:
-        if not session.has_message(summary.through_message_id):  # it went while the model wrote
-            return
+async def _store(sessions: SessionManager, session_id: str, summary: HistorySummary) -> bool:
+    """Store a summary if the session still has what it is of, and return whether it has."""
+    async with sessions.edit(session_id) as session:
+        is_long = len(session.messages) > MANY_MESSAGES
+        if not await in_thread_if(is_long, count_covered, session, summary.covers):
+            return False
         session.metadata.history_summary = summary
         if summary.requested:
             session.metadata.compaction = True
-
-    await sessions.update(session_id, change)
+    return True

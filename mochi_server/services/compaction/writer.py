@@ -30,6 +30,7 @@ from ..summaries.text import (
 )
 from ..summaries.writer import Loading, ModelNotLoaded
 from .covered import CoveredHistory, digests, history_of
+from .fitting import text_of_note
 from .text import (
     INSTRUCTION,
     NOTES_TOKENS,
@@ -93,7 +94,7 @@ class CompactionWriter:
         end = await in_thread_if(is_long, end_of, messages)
         if end <= start:
             return None
-        notes = "" if covered is None else covered.summary.text
+        notes, start = _notes_before(messages[:end], start, covered)
         provider, name = self.providers.resolve(model)
         size, num_ctx = await self._window(session, model, provider, name)
         if not loading.allows(await provider.load_state(name)):
@@ -178,7 +179,7 @@ class _WritingModel:
         Raises:
             ContextOverflow: not even the smallest part fits.
         """
-        while True:
+        while start < len(messages):
             around = budget.tokens(INSTRUCTION + notes) + MARGIN_TOKENS
             left = max(min(budget.prompt - around, budget.part), SMALLEST_PART)
             part = next_part(messages, start, len(messages), int(left * budget.ratio))
@@ -193,6 +194,7 @@ class _WritingModel:
                     messages[start : part.end]
                 )
                 return new, part.end
+        return "", start
 
     async def within(self, most: int, notes: str, budget: TokenBudget) -> str:
         """Return notes of at most so many tokens, written shorter where they are longer."""
@@ -218,6 +220,20 @@ class _WritingModel:
                 texts += [each.content for each in known if isinstance(each, ContentDelta)]
         texts += [each.content for each in thinking.flush() if isinstance(each, ContentDelta)]
         return "".join(texts)
+
+
+def _notes_before(
+    messages: Sequence[JsonValue], start: int, covered: CoveredHistory | None
+) -> tuple[str, int]:
+    """Return the notes that there are, and how many messages they are about.
+
+    A client that goes on from a summary sends it as a message: it is about all that is before.
+    """
+    notes = "" if covered is None else covered.summary.text
+    for number, message in enumerate(messages[start:], start + 1):
+        if (earlier := text_of_note(message)) is not None:
+            notes, start = with_new(notes, earlier), number
+    return notes, start
 
 
 def _digest(messages: list[JsonValue]) -> str:

@@ -12,20 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from mochi_server.chat.completions import CompletionRequest
+from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
 from mochi_server.core.caller import Caller, rights_of, serving
 from mochi_server.protocol.events import MessageComplete
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.services.compaction.covered import (
     KEPT_SECONDS,
+    CoveredHistory,
     SentHistories,
     count_covered,
     digests,
     history_of,
 )
-from mochi_server.services.compaction.fitting import LongHistory
+from mochi_server.services.compaction.fitting import LongHistory, note_of
 from mochi_server.services.compaction.text import (
+    MESSAGES,
     HistoryRoom,
     end_of_old_turns,
     end_without_open_calls,
@@ -97,10 +99,12 @@ def test_the_summary_of_a_sent_history_is_kept_for_an_hour_after_its_last_use():
     assert kept.covered_part(session) is None
 
 
-async def sent(engine, messages):
+async def sent(engine, messages, session_id=None):
     """Answer a client that sends its whole conversation; the window, and the next messages."""
     engine.provider.answers = ["y" * 400]
-    request = CompletionRequest(messages=messages, turn=TurnRequest(model=MODEL))
+    request = CompletionRequest(
+        messages=messages, turn=TurnRequest(model=MODEL), session_id=session_id
+    )
     started = await engine.runtime.completions.start(request)
     events = await read_all(started.reader)
     [complete] = [each for each in events if isinstance(each, MessageComplete)]
@@ -121,6 +125,46 @@ async def test_a_client_that_sends_its_whole_conversation_gets_the_summary(tmp_p
         assert system["content"] == "Be brief."
         assert "- Fact 1." in note["content"]
         assert await engine.runtime.temporary_sessions.storage.entries() == []
+
+
+async def test_it_gets_it_as_well_where_each_request_is_kept_in_a_new_session(tmp_path):
+    async with noting(tmp_path) as engine:
+        messages = []
+        for number in range(14):
+            messages.append(UserMessage(content=f"Question {number}. {'x' * 400}"))
+            window, messages = await sent(engine, messages, NEW_SESSION)
+            await engine.idle()
+        assert window["dropped_messages"] == 0
+        assert window["summarised_messages"] > 10
+        notes = [request.messages[1]["content"] for request in engine.provider.for_notes]
+        for number in range(4):  # nothing is noted twice
+            assert sum(f"Question {number}." in each.split(MESSAGES)[1] for each in notes) == 1
+        sessions = engine.runtime.sessions
+        kept = [await sessions.get(each.session_id) for each in await sessions.storage.entries()]
+        longest = max(kept, key=lambda session: len(session.messages))
+        assert longest.has_message(longest.metadata.history_summary.through_message_id)
+
+
+async def test_a_summary_is_made_longer_from_the_note_that_a_client_sends_back(tmp_path):
+    facts = "\n".join(f"- The code of room {number} is {1000 + number}." for number in range(80))
+    async with noting(tmp_path, window=16_384) as engine:
+        engine.provider.notes = [facts, "- They have windows."]
+        compact = engine.runtime.completions.compact
+        said_first = [UserMessage(content="Rooms: ..."), AssistantMessage(content="I see.")]
+        first, _ = await compact(
+            CompletionRequest(messages=said_first, turn=TurnRequest(model=MODEL))
+        )
+        note = UserMessage(content=note_of(CoveredHistory(first, 0))["content"])
+        for more in ([UserMessage(content="Windows."), AssistantMessage(content="Fine.")], []):
+            messages = [said_first[0], note, *more]
+            longer, _ = await compact(
+                CompletionRequest(messages=messages, turn=TurnRequest(model=MODEL))
+            )
+            assert longer.text == "\n".join([facts, *["- They have windows."][: len(more)]])
+        [_, second] = [request.messages[1]["content"] for request in engine.provider.for_notes]
+        notes, read = second.split(MESSAGES)
+        assert facts in notes
+        assert read.strip().startswith("[user] Windows.")
 
 
 async def test_the_summary_of_what_somebody_sends_serves_nobody_else(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mochi_server.errors import EmptyHistory
+from mochi_server.errors import EmptyHistory, ProviderError
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.services.compaction.covered import covered_part
@@ -190,6 +190,48 @@ async def test_a_summary_of_messages_that_went_while_it_was_written_is_not_store
     with pytest.raises(EmptyHistory):
         await task
     assert (await engine.stored(session_id)).metadata.history_summary is None
+
+
+async def requested(engine, session_id):
+    with pytest.raises(ProviderError):
+        await engine.runtime.compaction.compact(engine.runtime.sessions, session_id)
+
+
+async def in_the_background(engine, session_id):
+    await engine.idle()
+
+
+@pytest.mark.parametrize("written", [requested, in_the_background])
+async def test_what_is_deleted_while_a_summary_is_written_is_in_no_summary(engine, written):
+    """Also where the last message that it covers is still there, and no other summary is made."""
+    engine.provider.gate = asyncio.Event()
+    engine.provider.notes = ["- The password is hunter2.", ProviderError("It is gone.")]
+    session_id = await engine.session()
+    chat = engine.runtime.chat
+    for text in (f"The password is hunter2. {'x' * 3600}", "x" * 700, "x" * 700):
+        turn = await chat.open_turn(session_id, TurnRequest(message=text))
+        await read_all(chat.start(turn))
+    await engine.runtime.runs.wait_closed(30)
+    task = asyncio.create_task(written(engine, session_id))
+    await until(lambda: engine.provider.for_notes)
+    async with engine.runtime.sessions.edit(session_id) as session:
+        session.replace_messages({0: None})
+    engine.provider.gate.set()
+    await task
+    assert (await engine.stored(session_id)).metadata.history_summary is None
+
+
+async def test_those_who_want_a_summary_at_once_get_the_same_one(engine):
+    session_id = await engine.session()
+    for text in ("One.", "Two.", "Three."):
+        await engine.turn(session_id, text)
+    engine.provider.gate = asyncio.Event()
+    compact, sessions = engine.runtime.compaction.compact, engine.runtime.sessions
+    tasks = [asyncio.create_task(compact(sessions, session_id)) for _ in range(3)]
+    await until(lambda: engine.provider.for_notes)
+    engine.provider.gate.set()
+    assert {summary.text for summary in await asyncio.gather(*tasks)} == {"- Fact 1."}
+    assert len(engine.provider.for_notes) == 1
 
 
 async def test_a_summary_of_other_messages_than_there_are_never_counts(engine):
