@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+_DECODER = json.JSONDecoder(strict=False)
+
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Parse JSON into values that our own encoder can write again; None for other text.
@@ -19,6 +21,25 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
         return orjson.loads(plain.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def objects_in(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects of a text which may have words before and between them.
+
+    None are looked for behind a brace at which there is none: they may be parts of it.
+    """
+    found: list[dict[str, Any]] = []
+    start = text.find("{")
+    while start >= 0:
+        try:
+            _, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        if (value := read_json(text[start:end])) is None:
+            break
+        found.append(value)
+        start = text.find("{", end)
+    return found
 
 
 _MOST_REPAIRED = 10_000

@@ -47,10 +47,11 @@ _OFFER: Final = (
 )
 _CALL: Final = "<tool_call>{}</tool_call>"
 _RESULT: Final = "Result of {}:\n{}"
+CALL: Final = "tool_call"
 _ONE: Final = "Reply with the arguments of a call of this tool, as one JSON object:\n{}"
 _SEVERAL: Final = (
     "Reply with a call of one of these tools, as one JSON object "
-    '{{"name": "…", "arguments": {{…}}}}:\n{}'
+    f'{{{{"{CALL}": {{{{"name": "…", "arguments": {{{{…}}}}}}}}}}}}:\n{{}}'
 )
 
 
@@ -92,7 +93,10 @@ def describe(tools: Sequence[JSONObject], *, must_call: bool) -> DescribedTools:
 
 
 def format_of_call(tools: Sequence[JSONObject]) -> JsonSchemaFormat:
-    """Return the form of a demanded call: of one tool its arguments, else its name as well."""
+    """Return the form of a demanded call: of one tool its arguments, else its name as well.
+
+    Vendors take no form whose root is a choice, so that is within an object.
+    """
     if len(tools) == 1:
         return JsonSchemaFormat.of(_for_grammar(parameters_of(tools[0]), ""))
     calls: list[Any] = []
@@ -105,7 +109,14 @@ def format_of_call(tools: Sequence[JSONObject]) -> JsonSchemaFormat:
         calls.append(
             {"type": "object", "properties": properties, "required": ["name", "arguments"]}
         )
-    return JsonSchemaFormat.of({"$defs": arguments, "anyOf": calls})
+    return JsonSchemaFormat.of(
+        {
+            "$defs": arguments,
+            "type": "object",
+            "properties": {CALL: {"anyOf": calls}},
+            "required": [CALL],
+        }
+    )
 
 
 def with_instruction(messages: Sequence[JSONObject], text: str) -> list[JSONObject]:

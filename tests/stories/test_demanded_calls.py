@@ -67,7 +67,9 @@ async def test_one_of_several_is_called_by_its_name(engine: Bench, ollama: FakeO
     ollama.reply([f'{{"name": "get_weather", "arguments": {ROME}}}'])
     said = await demanded(engine, [CONVERT, WEATHER])
     assert said == ("", [("get_weather", {"city": "Rome"})], None)
-    calls = ollama.chats[0]["format"]["anyOf"]
+    form = ollama.chats[0]["format"]
+    assert form["type"] == "object"  # as vendors demand it
+    calls = form["properties"]["tool_call"]["anyOf"]
     assert [each["properties"]["name"] for each in calls] == [
         {"const": "convert_units"},
         {"const": "get_weather"},
@@ -84,6 +86,9 @@ async def test_one_of_several_is_called_by_its_name(engine: Bench, ollama: FakeO
         ),
         ('{"city": "Rome", "days": null}', {"city": "Rome"}),
         ("{'city': 'Rome',}", {"city": "Rome"}),
+        (f"Here it is: {ROME} I hope that this helps.", {"city": "Rome"}),
+        (f"He wants to know it.\n</think>\n\n{ROME}", {"city": "Rome"}),
+        ('{"properties": {"city": "Rome"}, "required": ["city"]}', {"city": "Rome"}),
     ],
 )
 async def test_a_server_that_ignores_the_form_is_understood(
@@ -93,7 +98,28 @@ async def test_a_server_that_ignores_the_form_is_understood(
     assert await demanded(engine, [WEATHER]) == ("", [("get_weather", arguments)], None)
 
 
-@pytest.mark.parametrize("text", ["It is sunny.", "[1]", '{"city": "Ro'])
+async def test_each_object_is_a_call(engine: Bench, ollama: FakeOllama) -> None:
+    ollama.reply([f'{ROME}\n{{"city": "Oslo"}}'])
+    _, calls, _ = await demanded(engine, [WEATHER])
+    assert [arguments["city"] for _, arguments in calls] == ["Rome", "Oslo"]
+
+
+async def test_a_call_of_a_tool_without_parameters(engine: Bench, ollama: FakeOllama) -> None:
+    now = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
+    for text in ("{}", '{"name": "now", "arguments": {}}'):
+        ollama.reply([text])
+        assert await demanded(engine, [now]) == ("", [("now", {})], None)
+
+
+async def test_a_call_that_comes_as_text_as_well_is_one(engine: Bench, ollama: FakeOllama) -> None:
+    call = {"name": "get_weather", "arguments": {"city": "Rome"}}
+    ollama.reply([ROME], tool_calls=[call])
+    assert await demanded(engine, [WEATHER]) == ("", [("get_weather", {"city": "Rome"})], None)
+
+
+@pytest.mark.parametrize(
+    "text", ["It is sunny.", "[1]", '{"city": "Ro', '{"place": {"city": "Rome"}, "days": [']
+)
 async def test_what_is_no_call_is_shown(engine: Bench, ollama: FakeOllama, text: str) -> None:
     ollama.reply([*text], done_reason="length")
     assert await demanded(engine, [WEATHER]) == (text, [], None)
@@ -109,7 +135,7 @@ async def test_references_and_words_that_grammars_lack(engine: Bench, ollama: Fa
     visit = {"type": "function", "function": {"name": "visit", "parameters": schema}}
     await demanded(engine, [visit, WEATHER])
     form = ollama.chats[0]["format"]
-    [call, _] = form["anyOf"]
+    [call, _] = form["properties"]["tool_call"]["anyOf"]
     assert call["properties"]["arguments"] == {"$ref": "#/$defs/arguments0"}
     moved = form["$defs"]["arguments0"]
     assert moved["properties"]["pattern"] == {"$ref": "#/$defs/arguments0/$defs/Town"}

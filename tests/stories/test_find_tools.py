@@ -129,20 +129,9 @@ async def test_the_window_that_a_person_has_set_counts(engine: Bench, ollama: Fa
 
 
 async def test_functions_of_a_client_are_found_as_well(engine: Bench, ollama: FakeOllama) -> None:
-    functions: list[Any] = [
-        {
-            "type": "function",
-            "function": {
-                "name": name,
-                "description": f"{title(name)}. {ABOUT}",
-                "parameters": {"type": "object", "properties": {"name": {"type": "string"}}},
-            },
-        }
-        for name in NAMES
-    ]
     finds(ollama, "song list music")
     ollama.reply(tool_calls=[{"name": "music__list_song", "arguments": {}}])
-    events = await engine.turn(await engine.session(), client_tools=functions)
+    events = await engine.turn(await engine.session(), client_tools=functions_of())
     [complete] = of_type(events, "message_complete")
     assert [call["name"] for call in complete["client_calls"]] == ["music__list_song"]
 
@@ -157,6 +146,62 @@ async def test_a_search_that_is_repeated_as_text_is_not_shown(
     events = await engine.turn(session)
     assert '"arguments"' not in text_of(events)
     assert "github__create_issue" in text_of(events)
+
+
+def functions_of(**descriptions: str) -> list[Any]:
+    """Functions of a client by name, with others beside them that are too many."""
+    named = {**descriptions, **{name: f"{title(name)}. {ABOUT}" for name in NAMES}}
+    parameters = {"type": "object", "properties": {"name": {"type": "string"}}}
+    return [
+        {
+            "type": "function",
+            "function": {"name": name, "description": text, "parameters": parameters},
+        }
+        for name, text in named.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["zoo:feed", "feed the animals", 'say "zoo": feed', "feed"])
+async def test_whatever_the_name_of_a_function_it_is_offered_when_it_is_found(
+    engine: Bench, ollama: FakeOllama, name: str
+) -> None:
+    finds(ollama, "feed animals zoo")
+    functions = functions_of(**{name: "Feed the animals: of the zoo."})
+    await engine.turn(await engine.session(), client_tools=functions)
+    assert offered(ollama.chats[1]) == [name, "find_tools"]
+
+
+async def test_a_demanded_call_is_demanded_until_tools_were_found(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    ollama.reply(['{"query": "list song of music"}'])
+    ollama.reply(['{"tool_call": {"name": "music__list_song", "arguments": {"name": "Hey"}}}'])
+    session = await engine.session()
+    events = await engine.turn(session, client_tools=functions_of(), must_call=True)
+    first, second = ollama.chats
+    assert "query" in first["format"]["properties"]
+    assert "music__list_song" in json.dumps(second["format"])
+    [complete] = of_type(events, "message_complete")
+    assert [call["name"] for call in complete["client_calls"]] == ["music__list_song"]
+
+
+async def test_a_tool_that_there_is_no_room_for_is_named_as_such_and_can_be_called(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    functions = functions_of(feed="Feed the animals of the zoo. " * 2_000, zoo="Open the zoo.")
+    finds(ollama, "feed animals zoo")
+    ollama.reply(['{"name": "feed", "arguments": {"name": "lion"}}'])
+    events = await engine.turn(await engine.session(), client_tools=functions)
+    [found] = [each["result"] for each in of_type(events, "tool_result")]
+    assert found.splitlines() == [
+        "You can call these tools now:",
+        "- zoo: Open the zoo.",
+        "There is no room for the descriptions of: feed.",
+    ]
+    assert offered(ollama.chats[1]) == ["zoo", "find_tools"]
+    [complete] = of_type(events, "message_complete")
+    assert [call["name"] for call in complete["client_calls"]] == ["feed"]
+    assert text_of(events) == ""
 
 
 async def test_words_that_no_tool_has_find_nothing(engine: Bench, ollama: FakeOllama) -> None:

@@ -274,7 +274,9 @@ async def test_completions_of_texts(client):
             await client.completions.create(**{"model": "lorem", "prompt": "Hi", **wrong})
 
 
+ALLOWED = {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}
 FORCED = [
+    ({"type": "allowed_tools", "allowed_tools": ALLOWED}, [SERVER_ADD, WEATHER]),
     ("required", [WEATHER]),
     ({"type": "function", "function": {"name": "weather"}}, [SERVER_ADD, WEATHER]),
 ]

@@ -27,7 +27,6 @@ from .history import read_history
 from .schemas import (
     AnswerRequest,
     ChatCompletionRequest,
-    ChosenTool,
     CreateEmbeddingsRequest,
     TextCompletionRequest,
 )
@@ -118,10 +117,11 @@ def _base64(vector: Sequence[float]) -> str:
 async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
     messages, files = await read_history(payload.messages, get_runtime().attachment_reader)
     choice = payload.tool_choice
+    named = None if choice is None or isinstance(choice, str) else choice
     client_tools, tools = offered(
         payload.tools,
         none=choice == "none",
-        only=[choice.function.name] if isinstance(choice, ChosenTool) else None,
+        only=None if named is None else named.names,
     )
     return CompletionRequest(
         messages=messages,
@@ -132,7 +132,7 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
             think=THINK[payload.reasoning_effort],
             response_format=format_of(payload.response_format, "response_format"),
             client_tools=client_tools,
-            must_call=choice == "required" or isinstance(choice, ChosenTool),
+            must_call=choice == "required" if named is None else named.must_call,
             selected=tools,
             thinks_unasked=True,
         ),

@@ -5,7 +5,7 @@ Fields that are not named here are ignored, as by other servers of this API.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -150,6 +150,36 @@ class ChosenTool(RequestPart):
 
     type: Literal["function"]
     function: NamedFunction
+    must_call: ClassVar[bool] = True
+
+    @property
+    def names(self) -> list[str]:
+        return [self.function.name]
+
+
+class AllowedTools(RequestPart):
+    """The tools that the model may call."""
+
+    mode: Literal["auto", "required"]
+    tools: Several[ChosenTool]
+
+
+class AllowedToolChoice(RequestPart):
+    """A choice of such tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.function.name for tool in self.allowed_tools.tools]
+
+    @property
+    def must_call(self) -> bool:
+        return self.allowed_tools.mode == "required"
+
+
+NamedTools = Annotated[ChosenTool | AllowedToolChoice, Field(discriminator="type")]
 
 
 class StreamOptions(RequestPart):
@@ -224,7 +254,7 @@ class ChatCompletionRequest(AnswerRequest):
 
     messages: History[ChatMessage] = Field(min_length=1)
     tools: Several[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTools | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     response_format: dict[str, Any] | None = None

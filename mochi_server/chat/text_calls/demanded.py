@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from ...core.ids import new_call_id
-from ...core.json_text import read_json, repair_json
+from ...core.json_text import objects_in, repair_json
 from ...errors import JSONObject
-from ...protocol.completions import Chunk, ContentDelta, Finish
+from ...protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ...protocol.messages import ToolCall
+from ...providers.text_thinking import split_unopened
 from .offers import Offers
-from .reading import WrittenCall, read_calls
+from .reading import WrittenCall, calls_of_value, read_calls
 from .stage import as_kept
 
 MOST_HELD: Final = 10**6
 """Characters that are held back at most; a longer text is no call."""
-
-_FENCE: Final = re.compile(r"^```\w*|```$")  # of a server that ignores the form
 
 
 class DemandedCall:
@@ -34,6 +32,8 @@ class DemandedCall:
         self._offers = Offers(tools)
         self._held: list[str] = []
         self._size = 0
+        self._is_called = False
+        """Whether the provider has read a call itself."""
 
     def add(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return what is no text, and the call at the end."""
@@ -46,9 +46,9 @@ class DemandedCall:
                     if self._size > MOST_HELD:
                         made += self.flush()
                 case Finish():
-                    calls = self._calls(in_full=chunk.reason != "length")
-                    made += [*(calls or self.flush()), chunk]
+                    made += [*self._end(in_full=chunk.reason != "length"), chunk]
                 case _:
+                    self._is_called |= isinstance(chunk, ToolCall)
                     made.append(chunk)
         return made
 
@@ -58,9 +58,18 @@ class DemandedCall:
         self._held = []
         return [ContentDelta(held)] if held else []
 
-    def _calls(self, *, in_full: bool) -> list[ToolCall]:
+    def _end(self, *, in_full: bool) -> Sequence[Chunk]:
+        text = "".join(self._held)
+        thinking, text = split_unopened(text) or ("", text)
+        calls = self._calls(text.strip(), in_full=in_full)
+        if not calls:
+            return self.flush()
+        thought = [ThinkingDelta(thinking)] if thinking else []
+        return [*thought, *(() if self._is_called else calls)]
+
+    def _calls(self, text: str, *, in_full: bool) -> list[ToolCall]:
         calls: list[ToolCall] = []
-        for each in self._written("".join(self._held).strip(), in_full=in_full):
+        for each in self._written(text, in_full=in_full):
             name = self._offers.name_of(each.name)
             kept = None if name is None else as_kept(self._offers.arguments_of(name, each))
             if name is None or kept is None:
@@ -69,14 +78,21 @@ class DemandedCall:
         return calls
 
     def _written(self, text: str, *, in_full: bool) -> list[WrittenCall]:
+        objects = objects_in(text)
+        if not objects and in_full and isinstance(value := repair_json(text), dict):
+            objects = [value]
+        calls = read_calls(text, in_full=in_full) or _calls_of(objects)
         only = self._offers.only
-        calls = read_calls(text, in_full=in_full) or []
         if only is None:
             return calls
-        value = read_json(_FENCE.sub("", text))
-        if value is None and in_full:
-            value = repair_json(text)
-        is_fitting = isinstance(value, dict) and self._offers.fits(only, value)
-        if not is_fitting and calls and all(self._offers.name_of(call.name) for call in calls):
+        are_named = bool(calls) and all(self._offers.name_of(call.name) for call in calls)
+        if are_named and not any(self._offers.has_keys(only, each) for each in objects):
             return calls
-        return [WrittenCall(only, value)] if isinstance(value, dict) else []
+        return [WrittenCall(only, each) for each in objects]
+
+
+def _calls_of(objects: Sequence[JSONObject]) -> list[WrittenCall]:
+    try:
+        return [*calls_of_value([*objects])]
+    except ValueError:
+        return []

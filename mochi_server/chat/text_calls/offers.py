@@ -59,15 +59,23 @@ class Offers:
     def arguments_of(self, name: str, call: WrittenCall) -> JSONObject:
         """Return the arguments; texts of XML are read as what the tool's schema says.
 
-        Small models copy words of the schema into the arguments: those are left out. Of a whole
-        definition with the value in it, that is taken.
+        Small models copy words of the schema into the arguments: those are left out, also around
+        all of them. Of a whole definition with the value in it, that is taken.
         """
         properties = self._properties(name)
+        arguments = call.arguments
+        inner = arguments.get("properties")
+        if (
+            isinstance(inner, dict)
+            and not arguments.keys() - _SCHEMA_WORDS
+            and not properties.keys() & arguments.keys()
+        ):
+            arguments = inner
         return {
             key: _typed(str(value), properties.get(key))
             if call.are_texts
             else _value_of(value, properties.get(key))
-            for key, value in call.arguments.items()
+            for key, value in arguments.items()
             if key in properties or key not in _SCHEMA_WORDS or not properties
         }
 
@@ -81,6 +89,10 @@ class Offers:
         return all(_has_default(properties, key) for key in missing) and all(
             _is_kind(value, properties.get(key)) for key, value in arguments.items()
         )
+
+    def has_keys(self, name: str, arguments: JSONObject) -> bool:
+        """Return whether the arguments fit, and have a parameter of the tool."""
+        return self.fits(name, arguments) and bool(self._properties(name).keys() & arguments.keys())
 
     def is_definition(self, name: str, arguments: JSONObject) -> bool:
         """Return whether all arguments are what the schema says of them: a tool that is shown."""

@@ -151,6 +151,12 @@ def knows_format(response_format: ResponseFormat, traits: Traits) -> bool:
     return traits.schema and isinstance(response_format, JsonSchemaFormat)
 
 
+def is_form_of_tool(response_format: ResponseFormat) -> bool:
+    """Return whether a tool may have the format's schema: an object, and no choice of some."""
+    schema = response_format.schema_of_reply
+    return schema.get("type") == "object" and not schema.keys() & {"anyOf", "oneOf", "allOf"}
+
+
 def _format(response_format: ResponseFormat, traits: Traits, strict: Strict) -> dict[str, Any]:
     schema = response_format.schema_of_reply
     if knows_format(response_format, traits):

@@ -35,6 +35,7 @@ from .messages import (
     LEGAL_NAME,
     AnthropicReply,
     Traits,
+    is_form_of_tool,
     is_reply_forced,
     knows_format,
     payload_of,
@@ -151,7 +152,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return [option for option in options.names() if option not in taken]
 
     def takes_format(self, name: str, response_format: ResponseFormat, *, tools: bool) -> bool:
-        return not tools or knows_format(response_format, self._known_traits(name))
+        has_mode = knows_format(response_format, self._known_traits(name))
+        return has_mode or (not tools and is_form_of_tool(response_format))
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()

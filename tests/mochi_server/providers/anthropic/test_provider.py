@@ -284,6 +284,8 @@ async def test_a_schema_goes_beside_tools_where_the_model_has_a_mode_for_it(prov
     for model, asked in ((MODEL, any_object), (PLAIN_MODEL, schema)):
         assert provider.takes_format(model, asked, tools=False)
         assert not provider.takes_format(model, asked, tools=True)
+    choice = JsonSchemaFormat.of({"anyOf": [{"type": "object"}]})  # no tool may have that
+    assert not provider.takes_format(PLAIN_MODEL, choice, tools=False)
 
 
 def failure(status: int, words: str, **headers: str) -> Script:
