@@ -56,6 +56,8 @@ UNCOUNTED_BYTES: Final = 64_000_000
 """An idle interpreter with our part of the worker, generously."""
 GRACE_SECONDS: Final = 0.6
 """How long an end may take before it is a kill; the worker allows itself a little less."""
+GONE_SECONDS: Final = 10.0
+"""Longest wait for the end of a process that was killed, perhaps while it was being started."""
 SETTLE_SECONDS: Final = 0.25
 """How far apart the end of a process and the end of its socket may be."""
 SANDBOX_SECONDS: Final = 2.0
@@ -222,7 +224,7 @@ class WorkerProcess:
         self._connection.close()
         if not (await asyncio.wait({self._running}, timeout=GRACE_SECONDS))[0]:
             self.kill(self._end_reason)
-            await asyncio.wait({self._running}, timeout=GRACE_SECONDS)
+            await asyncio.wait({self._running}, timeout=GONE_SECONDS)
 
     def _kill_unless_it_ends(self) -> None:
         """Kill the process, whose socket is closed, unless it ends by itself."""

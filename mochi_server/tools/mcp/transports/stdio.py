@@ -38,6 +38,8 @@ from .log import LOG_LINE, ServerLog, StdioCommand
 READ_BYTES = 65_536
 END_SECONDS = 1.0
 """How long a server may take to end when its input is closed, and again after SIGTERM."""
+GONE_SECONDS = 10.0
+"""Longest wait for the end of a server that was killed."""
 PAUSE_SECONDS = 0.005
 """Pause after a piece of stderr, or of what is no message: floods must not hold up the loop."""
 SETTLE_SECONDS = 1.0
@@ -244,15 +246,15 @@ class _ServerProcess:
         """End it: close its input, then SIGTERM, then SIGKILL."""
         self._on_end = None
         self._stdin.close()
-        if not await self._ends():
+        if not await self._ends(END_SECONDS):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)
-            await self._ends()
+            await self._ends(END_SECONDS)
         kill_group(self._process.pid)
-        await self._ends()
+        await self._ends(GONE_SECONDS)
 
-    async def _ends(self) -> bool:
-        with anyio.move_on_after(END_SECONDS):
+    async def _ends(self, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
             await self._process.wait()
         return self._process.returncode is not None
 

@@ -686,6 +686,33 @@ async def test_a_process_that_cannot_be_started_is_a_failure(
         await folder.call("pid", {})
 
 
+async def test_the_end_of_a_process_is_waited_for_where_the_machine_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else the server goes on without it, and asyncio warns of what it has left."""
+    start = asyncio.create_subprocess_exec
+    ended: list[int] = []
+
+    async def start_late_one(*command: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*command, **options)
+        wait = process.wait
+
+        async def late() -> int:
+            code = await wait()
+            await anyio.sleep(2.5)
+            ended.append(process.pid)
+            return code
+
+        monkeypatch.setattr(process, "wait", late)
+        return process
+
+    async with loading() as loader:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", start_late_one)
+        folder = await loaded(loader, tmp_path / "mine")
+        pid = await pid_of(folder)
+    assert pid in ended
+
+
 async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: LoadedFolder):
     with pytest.raises(ToolFailed):
         await folder.call("leave", {"code": 1})
