@@ -97,7 +97,7 @@ class ProcessLoader(ToolLoader):
         min(idle, key=attrgetter("idle_since")).end_idle()
 
     async def aclose(self) -> None:
-        """Kill what is busy, end the rest, wait until they are gone: about a second, where the machine is not busy."""
+        """Kill what is busy, end the rest, wait until they are gone: mostly about a second."""
         self._closed = True
         for describer in self._describers:
             describer.close()
