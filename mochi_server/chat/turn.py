@@ -71,9 +71,7 @@ class Turn:
         offered = RequestExtras(tools=[*own, *of_clients], must_call=self.must_call)
         shelf = await self._shelf(offered.tools)
         withheld = own if shelf is None else [*own, shelf.finder.schema()]
-        clients = RequestExtras(
-            tools=of_clients, withheld=withheld, must_call=self.must_call and bool(of_clients)
-        )
+        clients = RequestExtras(tools=of_clients, withheld=withheld, must_call=self.must_call)
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 
 _DECODER = json.JSONDecoder(strict=False)
+_MOST_OBJECTS = 50
+"""A text with more of them is one that goes on without end."""
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
@@ -30,7 +32,7 @@ def objects_in(text: str) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     start = text.find("{")
-    while start >= 0:
+    while start >= 0 and len(found) <= _MOST_OBJECTS:
         try:
             _, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -39,7 +41,7 @@ def objects_in(text: str) -> list[dict[str, Any]]:
             break
         found.append(value)
         start = text.find("{", end)
-    return found
+    return found if len(found) <= _MOST_OBJECTS else []
 
 
 _MOST_REPAIRED = 10_000

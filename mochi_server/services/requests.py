@@ -72,7 +72,11 @@ class RequestExtras:
     withheld: Sequence[JSONObject] = ()
     """Schemas of tools that it does not carry; a text that calls them is no answer."""
     must_call: bool = False
-    """Whether the reply must call one of the tools."""
+    """Whether the reply must call one of the tools, where there are some."""
+
+    @property
+    def demands_call(self) -> bool:
+        return self.must_call and bool(self.tools)
 
     def estimate(self, ratio: float, described: DescribedTools | None = None) -> int:
         """Estimate the tokens, of tools as they are sent or as they are described."""
@@ -183,7 +187,7 @@ class RequestBuilder:
             model=self.model.name,
             messages=[*fitted.messages, *extras.messages] if extras.messages else fitted.messages,
             tools=extras.tools,
-            must_call=extras.must_call and self.model.provider.capabilities.forced_calls,
+            must_call=extras.demands_call and self.model.provider.capabilities.forced_calls,
             think=self.think,
             num_ctx=window.num_ctx,
             max_tokens=max_tokens,
@@ -218,7 +222,7 @@ class RequestBuilder:
         """Return whether the text of a reply has the form of a call."""
         capabilities = self.model.provider.capabilities
         is_text = self.is_prompted or not capabilities.forced_calls
-        return extras.must_call and is_text and capabilities.structured_output
+        return extras.demands_call and is_text and capabilities.structured_output
 
     @property
     def can_demand_calls(self) -> bool:

@@ -11,6 +11,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
 from mochi_server.errors import ToolsNotSupported
+from mochi_server.protocol.messages import ToolMessage
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
@@ -99,7 +100,7 @@ async def test_a_server_that_ignores_the_form_is_understood(
 
 
 async def test_each_object_is_a_call(engine: Bench, ollama: FakeOllama) -> None:
-    ollama.reply([f'{ROME}\n{{"city": "Oslo"}}'])
+    ollama.reply([f'{ROME}\n{{"city": "Oslo"}}\n{ROME}'])
     _, calls, _ = await demanded(engine, [WEATHER])
     assert [arguments["city"] for _, arguments in calls] == ["Rome", "Oslo"]
 
@@ -123,6 +124,23 @@ async def test_a_call_that_comes_as_text_as_well_is_one(engine: Bench, ollama: F
 async def test_what_is_no_call_is_shown(engine: Bench, ollama: FakeOllama, text: str) -> None:
     ollama.reply([*text], done_reason="length")
     assert await demanded(engine, [WEATHER]) == (text, [], None)
+
+
+async def test_a_model_that_says_nothing_behind_a_result_is_held_to_a_call_again(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await engine.session()
+    ollama.reply(tool_calls=[{"name": "get_weather", "arguments": {"city": "Oslo"}}])
+    events = await engine.turn(session, client_tools=[WEATHER])
+    [call] = events[-2].payload()["client_calls"]  # type: ignore[misc]
+    result = ToolMessage(content="Snow.", tool_call_id=call["id"])
+    ollama.reply([""])
+    ollama.reply([ROME])
+    options: Any = {"client_tools": [WEATHER], "must_call": True}
+    events = await engine.turn(session, None, new_messages=[result], **options)
+    [again] = events[-2].payload()["client_calls"]  # type: ignore[misc]
+    assert again["arguments"] == {"city": "Rome"}
+    assert "format" in ollama.chats[-1]
 
 
 async def test_references_and_words_that_grammars_lack(engine: Bench, ollama: FakeOllama) -> None:

@@ -36,7 +36,7 @@ class DemandedCall:
         """Whether the provider has read a call itself."""
 
     def add(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Return what is no text, and the call at the end."""
+        """Return what is no text, and at the end the call, or several that differ."""
         made: list[Chunk] = []
         for chunk in chunks:
             match chunk:
@@ -74,7 +74,8 @@ class DemandedCall:
             kept = None if name is None else as_kept(self._offers.arguments_of(name, each))
             if name is None or kept is None:
                 return []
-            calls.append(ToolCall(id=new_call_id(), name=name, arguments=kept))
+            if not any((call.name, call.arguments) == (name, kept) for call in calls):
+                calls.append(ToolCall(id=new_call_id(), name=name, arguments=kept))
         return calls
 
     def _written(self, text: str, *, in_full: bool) -> list[WrittenCall]:
