@@ -96,3 +96,24 @@ async def test_the_page_can_be_installed_as_an_app(shared):
         assert (manifest["startUrl"], manifest["scope"]) == (f"{shared.server.url}/",) * 2
         problems = (await devtools.send("Page.getInstallabilityErrors"))["installabilityErrors"]
         assert [each["errorId"] for each in problems] == ["in-incognito"]  # so is the test's window
+
+
+@pytest.mark.parametrize("part", ["runs", "sessions?*"])
+async def test_an_answer_that_never_comes_does_not_end_the_looks_for_changes(shared, part):
+    """As of a connection that is dead without an end."""
+    held = []
+
+    async def hold(route):
+        held.append(route)
+
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.clock.install()
+        await page.goto(shared.server.url)
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
+        await page.route(f"**/api/v1/{part}", hold)
+        await until(lambda: held)
+        await page.clock.fast_forward(31_000)
+        await expect(page.get_by_text("No connection to the server")).to_be_visible()
+        await page.unroute(f"**/api/v1/{part}")
+        await expect(page.get_by_text("No connection to the server")).to_have_count(0)

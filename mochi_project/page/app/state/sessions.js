@@ -11,6 +11,7 @@ import { attempt, doUnlessUndone } from "./notices.js";
 
 const PAGE = 60;
 const POLL_MILLISECONDS = 2000;
+const LONGEST_LOOK = 30_000; // milliseconds that an answer is waited for: a connection may be dead without an end
 
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
@@ -98,8 +99,8 @@ export function title(session) {
   return session.title || session.preview || t.newChat;
 }
 
-async function loadRuns() {
-  const { runs } = await get("runs");
+async function loadRuns(options) {
+  const { runs } = await get("runs", options);
   const active = runs.filter(({ state }) => ["running", "waiting"].includes(state));
   if (JSON.stringify(active) === JSON.stringify([...activeRuns.peek().values()])) return;
   activeRuns.value = new Map(active.map((run) => [run.session_id, run]));
@@ -111,12 +112,16 @@ export const refresh = () => attempt(load);
 export function watch() {
   async function look() {
     if (document.visibilityState === "visible" && !tokenIsMissing.peek()) {
+      const late = new AbortController();
+      const isLate = new Promise((_, reject) => { late.signal.onabort = () => reject(late.signal.reason); });
+      const timer = setTimeout(() => late.abort({ status: 0 }), LONGEST_LOOK);
       try {
-        await Promise.all([load(), loadRuns()]);
+        await Promise.race([isLate, Promise.all([load(), loadRuns({ signal: late.signal })])]);
         connectionLost.value = false;
       } catch (error) {
         if (error.status === 0) connectionLost.value = true;
       }
+      clearTimeout(timer);
     }
     setTimeout(look, POLL_MILLISECONDS);
   }
