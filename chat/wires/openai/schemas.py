@@ -157,7 +157,7 @@ class ChosenTool(RequestPart):
         return [self.function.name]
 
 
-class AllowedTools(RequestPart):
+class AllowedFunctions(RequestPart):
     """The tools that the model may call."""
 
     mode: Literal["auto", "required"]
@@ -168,7 +168,7 @@ class AllowedToolChoice(RequestPart):
     """A choice of such tools."""
 
     type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
+    allowed_tools: AllowedFunctions
 
     @property
     def names(self) -> list[str]:
