@@ -153,26 +153,33 @@ def requests_of(output: str) -> int:
     return int(found[1])
 
 
-PARTS = ("/sessions", "/chat/", "/(tools|mcp|confirmations|policies|agents)")
-OTHERS = f"--exclude-path-regex={'|'.join(PARTS)}"
-"""Each part is a test, so that none is still running when all others have ended."""
+ALONE = "--phases=examples,coverage,fuzzing"
+TOOLS = "/(tools|mcp|confirmations|policies|agents)"
 
 
 @pytest.mark.parametrize(
-    ("part", "least_turns"),
-    [*((f"--include-path-regex={each}", 20 * (each == "/chat/")) for each in PARTS), (OTHERS, 0)],
+    ("options", "least_requests", "least_turns"),
+    [
+        ((ALONE, "--include-path-regex=/sessions"), 700, 0),
+        ((ALONE, "--include-path-regex=/chat/"), 700, 21),
+        ((ALONE, f"--include-path-regex={TOOLS}"), 700, 0),
+        ((ALONE, f"--exclude-path-regex=/sessions|/chat/|{TOOLS}"), 700, 0),
+        (("--phases=stateful",), 6, 0),  # one after the other
+    ],
+    ids=["sessions", "turns", "tools", "others", "all"],
 )
 async def test_every_answer_is_as_documented_whatever_is_asked(
-    folder: Path, part: str, least_turns: int
+    folder: Path, options: tuple[str, ...], least_requests: int, least_turns: int
 ) -> None:
+    """In parts, so that none is still running when all other tests have ended."""
     async with (
         FakeOllama(any_model=True) as ollama,
         running_server(data_dir=folder, ollama=ollama) as server,
     ):
         tool = folder.parent / "tool"
-        code, output = await schemathesis(server, tool, "--max-examples=20", part)
+        code, output = await schemathesis(server, tool, "--max-examples=20", *options)
         assert code == 0, output + server.log
-        assert requests_of(output) >= 400, output
+        assert requests_of(output) >= least_requests, output
         assert len(ollama.chats) >= least_turns
         await is_unharmed(server)
 
