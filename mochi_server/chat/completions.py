@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ..core.aio import in_thread, in_thread_if
+from ..core.aio import in_thread_if
 from ..core.caller import current_caller
 from ..errors import JSONObject, SessionBusy, SessionExists, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -21,7 +21,6 @@ from ..services.compaction.text import end_without_open_calls
 from ..services.history import objects, system_of
 from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
-from ..sessions.fork import lines_until
 from ..sessions.session import MANY_MESSAGES, encode_messages
 from ..sessions.types import HistorySummary, SessionMetadata
 from .control import RunControl, StartedRun
@@ -53,8 +52,6 @@ class CompletionRequest:
     """Whether the messages have the calls of the server's tools, with their results, as well."""
     session_id: str | None = None
     """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
-    until: str | None = None
-    """The id of its last message that counts, where nothing is asked; None: all do."""
     is_private: bool = False
     """Whether it is never kept without a session."""
     run_id: str | None = None
@@ -178,18 +175,18 @@ class CompletionService:
         setup = await self.chat.models.resolve(name)
         return await self.chat.conversations.find_model(setup.model)
 
-    async def count_tokens(self, request: CompletionRequest) -> int:
-        """Estimate the tokens of a request: its messages and tools, after those of its session.
+    async def count_tokens(
+        self, request: CompletionRequest, session: ChatSession | None = None
+    ) -> int:
+        """Estimate the tokens of a request: its messages and tools, after those of a session.
 
         Raises:
-            SessionNotFound, SessionUnreadable, StorageError.
             ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError, and what
             ``ModelResolver.resolve`` raises.
             ToolNotFound: ``selected`` names one that the model cannot have.
         """
         conversations = self.chat.conversations
         setup = await self.chat.models.resolve(request.model)
-        session = await self.stored_history(request)
         if session is not None:
             setup = setup.within(session.metadata)
         model = await conversations.find_model(setup.model)
@@ -213,38 +210,22 @@ class CompletionService:
         stored = 0 if session is None else len(session.messages)
         return await in_thread_if(len(request.messages) + stored > MANY_MESSAGES, count)
 
-    async def stored_history(self, request: CompletionRequest) -> ChatSession | None:
-        """Return the session that a request continues, as far as it counts; None if there is none.
-
-        Raises:
-            SessionNotFound, SessionUnreadable, StorageError.
-            MessageNotFound: it does not have the last message that counts.
-        """
-        if request.session_id in (None, NEW_SESSION):
-            return None
-        session = await self.chat.sessions.get(str(request.session_id))
-        if request.until is None:
-            return session
-        lines, _ = await in_thread(lines_until, session, request.until)
-        cut = ChatSession(session.metadata)
-        cut.extend(lines)
-        return cut
-
-    async def compact(self, request: CompletionRequest) -> tuple[HistorySummary, list[JSONObject]]:
-        """Return a summary of the messages of a request, after those of its session.
+    async def compact(
+        self, request: CompletionRequest, session: ChatSession | None = None
+    ) -> tuple[HistorySummary, list[JSONObject]]:
+        """Return a summary of the messages of a request, after those of a session.
 
         Behind it are the messages that it leaves out: a last reply whose calls wait for results.
 
         Raises:
             EmptyHistory: there is no other message.
-            SessionNotFound, SessionUnreadable, StorageError.
             MochiError: the model cannot be used, or gave no summary.
         """
         setup = await self.chat.models.resolve(request.model)
         _, *parts = request.split()
         sent = [each for part in parts for each in part]
         lines = await in_thread_if(len(sent) > MANY_MESSAGES, encode_messages, sent)
-        if (session := await self.stored_history(request)) is not None:
+        if session is not None:
             lines = [*session.document().lines, *lines]
         history = _history_of(lines, setup.model)
         summary = await self.chat.conversations.compaction.compact_sent(history, setup.model)

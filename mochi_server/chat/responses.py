@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import Self
 
+from ..core.aio import in_thread
 from ..core.ids import new_run_id
 from ..errors import InvalidRequest, JSONObject, RunNotFound
 from ..protocol.messages import Message, SystemMessage
@@ -21,7 +22,7 @@ from ..services.history import objects
 from ..services.summaries.text import id_of
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
-from ..sessions.fork import fork_session
+from ..sessions.fork import fork_session, lines_until
 from .completions import NEW_SESSION, CompletionRequest, CompletionService
 from .control import StartedRun
 
@@ -194,15 +195,11 @@ class ResponseService:
 
         And which one of its runs must still be its last one when that begins, unless it is a fork.
         """
-        session_id, run_id = previous.session_id, previous.run_id
-        if session_id is None:
-            raise RunNotFound(f"The response {str(previous)!r} was not stored.")
-        session = await self.sessions.get(session_id)
-        found = stored_response(session, run_id)
+        session, found = await self._load(previous)
         if found.is_last:
-            return session_id, session.metadata.run_number
+            return session.session_id, session.metadata.run_number
         fork = await fork_session(
-            self.sessions, self.attachments, session_id, found.last_message_id
+            self.sessions, self.attachments, session.session_id, found.last_message_id
         )
         return fork.session_id, None
 
@@ -212,10 +209,23 @@ class ResponseService:
         Raises:
             RunNotFound, SessionNotFound, SessionUnreadable, StorageError.
         """
+        return (await self._load(response_id))[1]
+
+    async def history(self, response_id: ResponseId) -> ChatSession:
+        """Return the session of a response without what follows it; raises what ``find`` does."""
+        session, found = await self._load(response_id)
+        if found.is_last:
+            return session
+        lines, _ = await in_thread(lines_until, session, found.last_message_id)
+        until = ChatSession(session.metadata)
+        until.extend(lines)
+        return until
+
+    async def _load(self, response_id: ResponseId) -> tuple[ChatSession, StoredResponse]:
         if response_id.session_id is None:
             raise RunNotFound(f"The response {str(response_id)!r} was not stored.")
         session = await self.sessions.get(response_id.session_id)
-        return stored_response(session, response_id.run_id)
+        return session, stored_response(session, response_id.run_id)
 
     async def delete(self, response_id: ResponseId) -> None:
         """Delete the session of a response that is all that it has.

@@ -133,7 +133,7 @@ class Turn:
         return offered, replace(clients, tools=of_clients)
 
     def _only_finds(self, reply: Reply, shelf: ToolShelf | None) -> bool:
-        """Return whether a reply calls what finds tools alone, which none has demanded."""
+        """Return whether all calls of a reply look for tools: no such call meets a demand."""
         return (
             shelf is not None
             and bool(reply.calls)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-_DECODER = json.JSONDecoder(strict=False)
+DECODER: Final = json.JSONDecoder(strict=False)
+"""Reads a bare line break in a text as it is meant."""
 _MOST_OBJECTS = 50
 """A text with more of them is one that goes on without end."""
 
@@ -34,7 +35,7 @@ def objects_in(text: str) -> list[dict[str, Any]]:
     start = text.find("{")
     while start >= 0 and len(found) <= _MOST_OBJECTS:
         try:
-            _, end = _DECODER.raw_decode(text, start)
+            _, end = DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             break
         if (value := read_json(text[start:end])) is None:

@@ -47,11 +47,10 @@ _OFFER: Final = (
 )
 _CALL: Final = "<tool_call>{}</tool_call>"
 _RESULT: Final = "Result of {}:\n{}"
-CALL: Final = "tool_call"
 _ONE: Final = "Reply with the arguments of a call of this tool, as one JSON object:\n{}"
 _SEVERAL: Final = (
     "Reply with a call of one of these tools, as one JSON object "
-    f'{{{{"{CALL}": {{{{"name": "…", "arguments": {{{{…}}}}}}}}}}}}:\n{{}}'
+    '{{"tool_call": {{"name": "…", "arguments": {{…}}}}}}:\n{}'
 )
 
 
@@ -113,8 +112,8 @@ def format_of_call(tools: Sequence[JSONObject]) -> JsonSchemaFormat:
         {
             "$defs": arguments,
             "type": "object",
-            "properties": {CALL: {"anyOf": calls}},
-            "required": [CALL],
+            "properties": {"tool_call": {"anyOf": calls}},
+            "required": ["tool_call"],
         }
     )
 

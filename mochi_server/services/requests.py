@@ -72,10 +72,11 @@ class RequestExtras:
     withheld: Sequence[JSONObject] = ()
     """Schemas of tools that it does not carry; a text that calls them is no answer."""
     must_call: bool = False
-    """Whether the reply must call one of the tools, where there are some."""
+    """Whether the reply must call one of the tools."""
 
     @property
     def demands_call(self) -> bool:
+        """Whether a call is demanded, and there is a tool to call."""
         return self.must_call and bool(self.tools)
 
     def estimate(self, ratio: float, described: DescribedTools | None = None) -> int:

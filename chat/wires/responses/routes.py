@@ -26,6 +26,7 @@ from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequir
 from mochi_server.protocol.messages import SystemMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.services.history import objects
+from mochi_server.sessions import ChatSession
 
 from ..common.answers import WireStreamResponse, headers_of
 from ..common.api import WireAPI, continues, format_of, options_of, session_of
@@ -119,8 +120,8 @@ async def create_response(request: HttpRequest) -> HttpResponseBase:
 async def count_input_tokens(request: HttpRequest) -> HttpResponseBase:
     """Estimate the tokens of a request, with those of the session that it continues."""
     payload = await read_body(request, InputTokensRequest)
-    asked = await _read_unasked(request, payload, payload.items)
-    tokens = await get_runtime().completions.count_tokens(asked)
+    asked, session = await _read_unasked(request, payload, payload.items)
+    tokens = await get_runtime().completions.count_tokens(asked, session)
     return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
 
@@ -129,12 +130,11 @@ async def compact(request: HttpRequest) -> HttpResponseBase:
     """Return what the user has said, and an item in the place of the whole conversation."""
     payload = await read_body(request, CompactRequest)
     items = payload.items
-    asked = await _read_unasked(request, payload, items)
-    completions = get_runtime().completions
-    session = await completions.stored_history(asked)
+    asked, session = await _read_unasked(request, payload, items)
     stored = () if session is None else objects(session.stored_messages())
-    summary, waiting = await completions.compact(asked)
-    tokens = await completions.count_tokens(asked)
+    completions = get_runtime().completions
+    summary, waiting = await completions.compact(asked, session)
+    tokens = await completions.count_tokens(asked, session)
     return JsonResponse(
         {
             "id": f"resp_{new_run_id().removeprefix('run_')}",
@@ -152,26 +152,22 @@ async def compact(request: HttpRequest) -> HttpResponseBase:
 
 async def _read_unasked(
     request: HttpRequest, payload: ResponseQuestion, items: Sequence[InputItem]
-) -> CompletionRequest:
-    """Read a request that asks no model, with what it continues.
+) -> tuple[CompletionRequest, ChatSession | None]:
+    """Read a request that asks no model, and the session that it continues, as far as it does.
+
+    Its model is that of the session, else the first one that there is.
 
     Raises:
         RunNotFound: the response that it names is not there.
     """
-    session_id, until = _session_of(request, payload), None
+    session_id, session = _session_of(request, payload), None
     if (follows := _followed(payload, items, session_id)) is not None:
-        session_id = follows.session_id
-        until = (await _service().find(follows)).last_message_id
+        session = await _service().history(follows)
+    elif session_id not in (None, NEW_SESSION):
+        session = await get_runtime().sessions.get(str(session_id))
     if payload.model is None:
-        payload.model = await _model_of(session_id)
-    return replace(await _read(payload, items, session_id), until=until)
-
-
-async def _model_of(session_id: str | None) -> str:
-    """Return the model of a session, else the first one that there is."""
-    if session_id in (None, NEW_SESSION):
-        return await default_model()
-    return (await get_runtime().sessions.get(str(session_id))).metadata.model
+        payload.model = await default_model() if session is None else session.metadata.model
+    return await _read(payload, items, session_id), session
 
 
 async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:

@@ -87,7 +87,7 @@ class DemandedCall:
         if only is None:
             return calls
         are_named = bool(calls) and all(self._offers.name_of(call.name) for call in calls)
-        if are_named and not any(self._offers.has_keys(only, each) for each in objects):
+        if are_named and not any(self._offers.names_parameters(only, each) for each in objects):
             return calls
         return [WrittenCall(only, each) for each in objects]
 

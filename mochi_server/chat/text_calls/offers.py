@@ -90,8 +90,8 @@ class Offers:
             _is_kind(value, properties.get(key)) for key, value in arguments.items()
         )
 
-    def has_keys(self, name: str, arguments: JSONObject) -> bool:
-        """Return whether the arguments fit, and have a parameter of the tool."""
+    def names_parameters(self, name: str, arguments: JSONObject) -> bool:
+        """Return whether the arguments fit, and name at least one parameter of the tool."""
         return self.fits(name, arguments) and bool(self._properties(name).keys() & arguments.keys())
 
     def is_definition(self, name: str, arguments: JSONObject) -> bool:

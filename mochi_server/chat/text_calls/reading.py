@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...core.json_text import repair_json
+from ...core.json_text import DECODER, repair_json
 from ...core.syntax import parse_python
 from ...errors import JSONObject
 from .marks import ARGUMENTS, BETWEEN, CLOSING, MARK
@@ -20,7 +20,6 @@ WRAPPERS: Final = ("tool_calls", "function_call", "tool_call", "function_calls")
 ALSO: Final = ("id", "type", "index", "call_id", "tool_call_id")
 """Keys that a call may have beside its name and arguments."""
 
-DECODER: Final = json.JSONDecoder(strict=False)  # a bare newline in a text is read as meant
 _BROKEN: Final = (ValueError, TypeError, RecursionError, MemoryError, SyntaxError)
 
 _NAME: Final = re.compile(

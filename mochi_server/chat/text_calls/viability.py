@@ -6,12 +6,12 @@ import json
 import re
 from typing import Final
 
+from ...core.json_text import DECODER
 from .marks import ARGUMENTS, BETWEEN, CLOSING, FENCES, MARK, XML, begins_mark
 from .offers import Offers
 from .reading import (
     ALSO,
     ARGUMENT_KEYS,
-    DECODER,
     NAMES,
     WRAPPERS,
     calls_of_value,

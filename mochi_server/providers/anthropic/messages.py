@@ -24,7 +24,7 @@ from ..common.history import (
 )
 from ..common.options import extra_of, fields_of
 from ..common.reply_parts import ReplyParts, split
-from ..common.tools import CallFragments, parameters_of
+from ..common.tools import REFUSED_AT_ROOT, CallFragments, parameters_of
 from ..common.values import plain_text, token_count
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ def knows_format(response_format: ResponseFormat, traits: Traits) -> bool:
 
 
 def is_form_of_tool(response_format: ResponseFormat) -> bool:
-    """Return whether a tool may have the format's schema: an object, and no choice of some."""
+    """Return whether a tool may have the schema of a response format."""
     schema = response_format.schema_of_reply
-    return schema.get("type") == "object" and not schema.keys() & {"anyOf", "oneOf", "allOf"}
+    return schema.get("type") == "object" and not schema.keys() & REFUSED_AT_ROOT
 
 
 def _format(response_format: ResponseFormat, traits: Traits, strict: Strict) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from .values import plain_text
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 """Ends of replies that may lie within a call."""
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-_REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
+REFUSED_AT_ROOT: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
+"""Words that vendors take at no root of a tool's schema."""
 _READ_HERE: Final = frozenset({"type", "properties", "required"})
 _LEVELS: Final = 4
 """How deep alternatives may be nested; those that refer to themselves have no end."""
@@ -165,7 +166,7 @@ def parameters_of(tool: Mapping[str, Any]) -> Schema:
     """
     parameters = tool["function"]["parameters"]
     schema = parameters if isinstance(parameters, dict) else {}
-    if schema.keys() & _REFUSED:
+    if schema.keys() & REFUSED_AT_ROOT:
         schema = _merged(schema, schema, _LEVELS)
     rest = {key: value for key, value in schema.items() if key not in _READ_HERE}
     required = {"required": required_of(schema)} if "required" in schema else {}
@@ -174,7 +175,7 @@ def parameters_of(tool: Mapping[str, Any]) -> Schema:
 
 def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> Schema:
     """Return one object that allows all that any of the alternatives does."""
-    merged = {key: value for key, value in schema.items() if key not in _REFUSED}
+    merged = {key: value for key, value in schema.items() if key not in REFUSED_AT_ROOT}
     properties, required = _properties_of(schema), set(required_of(schema))
     for part in _parts(schema, ("allOf",), root, levels):
         properties = {**_properties_of(part), **properties}
