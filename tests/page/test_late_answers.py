@@ -166,6 +166,29 @@ async def test_a_run_is_shown_in_its_own_chat_alone(shared):
     await shared.server.post(f"/chat/{first}/stop")
 
 
+async def test_the_question_of_a_run_that_begins_while_its_chat_is_opened_is_shown(shared):
+    session_id = await shared.server.new_session("lorem", title="First")
+    async with shared.page() as page:
+        is_asked, is_due = asyncio.Event(), asyncio.Event()
+
+        async def hold(route):
+            is_asked.set()
+            await is_due.wait()
+            await route.continue_()
+
+        await page.route(f"**/runs?session_id={session_id}", hold)
+        await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+        await expect(page.locator("main h1")).to_have_text("First")
+        await until(is_asked.is_set)
+        answer = [{"text_message": {"text": "one two three four five"}}, STALL]
+        message = scripted(answer, question="How many?")
+        await shared.server.post(f"/chat/{session_id}/runs", {"message": message})
+        is_due.set()
+        await expect(page.locator(".answer")).to_contain_text("one two three")
+        await expect(page.locator(".question")).to_contain_text("How many?")
+    await shared.server.post(f"/chat/{session_id}/stop")
+
+
 async def test_a_message_is_sent_with_the_settings_that_were_chosen_before(shared):
     session_id = await shared.server.new_session("lorem")
     is_asked, is_due = asyncio.Event(), asyncio.Event()

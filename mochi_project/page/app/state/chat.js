@@ -75,7 +75,7 @@ class Chat {
       await this.show();
       const { runs } = await get(`runs?session_id=${part(this.id)}`);
       const run = runs.find(({ state }) => state === "running" || state === "waiting");
-      if (run && this.isOpen && !this.#reading) this.#read(run.run_id);
+      if (run) await this.update(run); // it may have begun since, with a question
     } catch (error) {
       if (!this.isOpen) return;
       if (error.status === 404) go("");
