@@ -90,6 +90,8 @@ async def test_one_of_several_is_called_by_its_name(engine: Bench, ollama: FakeO
         (f"Here it is: {ROME} I hope that this helps.", {"city": "Rome"}),
         (f"He wants to know it.\n</think>\n\n{ROME}", {"city": "Rome"}),
         ('{"properties": {"city": "Rome"}, "required": ["city"]}', {"city": "Rome"}),
+        (f'{{"arguments": {ROME}}}', {"city": "Rome"}),
+        (f'{{"get_weather": {ROME}}}', {"city": "Rome"}),
     ],
 )
 async def test_a_server_that_ignores_the_form_is_understood(
@@ -107,7 +109,7 @@ async def test_each_object_is_a_call(engine: Bench, ollama: FakeOllama) -> None:
 
 async def test_a_call_of_a_tool_without_parameters(engine: Bench, ollama: FakeOllama) -> None:
     now = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
-    for text in ("{}", '{"name": "now", "arguments": {}}'):
+    for text in ("{}", '{"name": "now", "arguments": {}}', '{"name": "now"}', '{"now": {}}'):
         ollama.reply([text])
         assert await demanded(engine, [now]) == ("", [("now", {})], None)
 

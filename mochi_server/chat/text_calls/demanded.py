@@ -89,7 +89,7 @@ class DemandedCall:
         are_named = bool(calls) and all(self._offers.name_of(call.name) for call in calls)
         if are_named and not any(self._offers.names_parameters(only, each) for each in objects):
             return calls
-        return [WrittenCall(only, each) for each in objects]
+        return [WrittenCall(only, self._offers.unwrapped(only, each)) for each in objects]
 
 
 def _calls_of(objects: Sequence[JSONObject]) -> list[WrittenCall]:

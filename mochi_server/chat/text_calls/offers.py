@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...errors import JSONObject
 from ...providers.common.tools import parameters_of, required_of
-from .reading import WrittenCall
+from .reading import ARGUMENT_KEYS, NAMES, WrittenCall
 
 _LEFTOVER: Final = re.compile(r"<\|channel\|>.*|<[|｜].*?[|｜]>|[\s\"'`]+")
 _PREFIX: Final = re.compile(r"^(?:functions?|tools?|default_api|mcp|api)[.:/]")
@@ -93,6 +93,21 @@ class Offers:
     def names_parameters(self, name: str, arguments: JSONObject) -> bool:
         """Return whether the arguments fit, and name at least one parameter of the tool."""
         return self.fits(name, arguments) and bool(self._properties(name).keys() & arguments.keys())
+
+    def unwrapped(self, name: str, written: JSONObject) -> JSONObject:
+        """Return the arguments of an object that can be a call of this tool alone.
+
+        Models put them under the tool's name or a word for arguments, or write the name in place of
+        none.
+        """
+        if len(written) != 1 or self.names_parameters(name, written):
+            return written
+        [(key, value)] = written.items()
+        is_wrapped = key in ARGUMENT_KEYS or self.name_of(key) == name
+        if is_wrapped and isinstance(value, dict):
+            return value if not value or self.names_parameters(name, value) else written
+        is_name = key in NAMES and isinstance(value, str) and self.name_of(value) == name
+        return {} if is_name else written
 
     def is_definition(self, name: str, arguments: JSONObject) -> bool:
         """Return whether all arguments are what the schema says of them: a tool that is shown."""
