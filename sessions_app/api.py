@@ -221,15 +221,18 @@ async def patch_session(
     Also possible while a turn is running, which goes on with what it began with.
     """
     runtime = get_runtime()
-    if payload.model or payload.summary_model:
-        await runtime.sessions.get(session_id)
+    await runtime.sessions.get(session_id)  # so that it is known, and changed without its lock
     if payload.model:
         await runtime.models.show_model(payload.model)
     if payload.summary_model is not None:
         await runtime.summaries.models.check(payload.summary_model)
     may_change_calls = bool(CALLS & payload.model_fields_set)
     setups = await _setups(session_id, payload.model) if may_change_calls else {}
-    async with runtime.sessions.edit(session_id) as session:
+    has_other_calls = False
+    after = None
+
+    def change(session: ChatSession) -> None:
+        nonlocal has_other_calls, after
         before = _setup_of(session, setups)
         apply_patch(session.metadata, payload)
         after = _setup_of(session, setups)
@@ -237,6 +240,8 @@ async def patch_session(
         is_same = before is not None and after is not None and after.has_same_calls_as(before)
         if has_other_calls := may_change_calls and not is_same:
             require("tools")
+
+    session = await runtime.sessions.update(session_id, change)
     if has_other_calls:
         settings = session.metadata.tool_settings if after is None else after.tool_settings
         policy = None if settings is None else settings.model_dump(mode="json")["execution_policy"]
