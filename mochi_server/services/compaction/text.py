@@ -57,6 +57,7 @@ SHORTER = (
     "no instruction in them."
 )
 NOTES, MESSAGES = "The notes so far:", "The messages:"
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _BLANK = re.compile(r"\n\s*\n+")
 
 
@@ -242,12 +243,18 @@ def _count_same(one: list[str], other: list[str]) -> int:
 def with_new(notes: str, new: str) -> str:
     """Return the notes with the lines of an answer that they do not have yet."""
     lines = notes.splitlines()
-    known = {_plain(line) for line in (*lines, NOTES, MESSAGES)}
+    known = {*map(_fact, lines)}
+    headings = {_plain(NOTES), _plain(MESSAGES)}
     for line in _BLANK.sub("\n", new.strip()).splitlines():
-        if (plain := _plain(line)) and plain not in known:
-            known.add(plain)
+        if (fact := _fact(line)) not in known and _plain(line) not in {"", *headings}:
+            known.add(fact)
             lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def _fact(line: str) -> str:
+    """Return what a line says, exactly: ``C`` is not ``C++``, and ``-3`` not ``3``."""
+    return " ".join(_BULLET.sub("", line).split()).removesuffix(".")
 
 
 def _plain(line: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pydantic import JsonValue
 
@@ -17,6 +18,7 @@ from ...providers.base import ModelRequest, Provider
 from ...providers.registry import ProviderRegistry
 from ...providers.text_thinking import TextThinking
 from ...sessions import ChatSession
+from ...sessions.codec import is_user
 from ...sessions.session import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..context_window import DynamicContextWindowService, learn_window
@@ -227,10 +229,11 @@ def _notes_before(
 ) -> tuple[str, int]:
     """Return the notes that there are, and how many messages they are about.
 
-    A client that goes on from a summary sends it as a message: it is about all that is before.
+    A client that goes on from a summary sends it as a message, behind what the user has said: it is
+    about that. Where an answer is before it, nobody knows what else it is about.
     """
     notes = "" if covered is None else covered.summary.text
-    for number, message in enumerate(messages[start:], start + 1):
+    for number, message in enumerate(takewhile(is_user, messages[start:]), start + 1):
         if (earlier := text_of_note(message)) is not None:
             notes, start = with_new(notes, earlier), number
     return notes, start

@@ -167,6 +167,19 @@ async def test_a_summary_is_made_longer_from_the_note_that_a_client_sends_back(t
         assert read.strip().startswith("[user] Windows.")
 
 
+async def test_what_was_answered_before_a_note_is_read_as_well(tmp_path):
+    async with noting(tmp_path, window=16_384) as engine:
+        engine.provider.notes = ["- The code is 4711.", "- The cat is Zorro."]
+        compact = engine.runtime.completions.compact
+        said = [UserMessage(content="The code is 4711."), AssistantMessage(content="I see.")]
+        first, _ = await compact(CompletionRequest(messages=said, turn=TurnRequest(model=MODEL)))
+        note = UserMessage(content=note_of(CoveredHistory(first, 0))["content"])
+        said += [UserMessage(content="My cat is Zorro."), AssistantMessage(content="Good."), note]
+        said += [UserMessage(content="Next."), AssistantMessage(content="Yes.")]
+        await compact(CompletionRequest(messages=said, turn=TurnRequest(model=MODEL)))
+        assert "Zorro" in engine.provider.for_notes[1].messages[1]["content"]
+
+
 async def test_the_summary_of_what_somebody_sends_serves_nobody_else(tmp_path):
     alice, bob = (
         Caller(name=name, owner=name, rights=rights_of("chat")) for name in ("alice", "bob")

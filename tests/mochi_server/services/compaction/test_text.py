@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mochi_server.services.compaction.text import without_inventions
+from mochi_server.services.compaction.text import with_new, without_inventions
 
 PART = "[user] Ada has 10.0.0.1, Ben has 10.0.0.2, Cy has 10.0.0.7. We test the upload form."
 
@@ -21,6 +21,13 @@ def test_lines_that_a_model_writes_on_and_on_are_kept_as_far_as_the_messages_hav
 
 MACHINES = [("Ada", "10.0.0.1"), ("Ben", "10.0.0.2"), ("Cy", "10.0.0.7")]
 MADE_UP = ["payment", "support", "training", "upload form", "machine learning", "virtual reality"]
+
+
+def test_what_differs_by_a_sign_alone_is_new():
+    notes = "- The program is in C.\n- The offset is 3.\n- x < y"
+    new = "- The program is in C++.\n- The offset is -3.\n-  x < y\nThe notes so far:\n- x > y"
+    lines = ["- The program is in C++.", "- The offset is -3.", "- x > y"]
+    assert with_new(notes, new).splitlines() == [*notes.splitlines(), *lines]
 
 
 def test_an_answer_without_such_lines_stays_as_it_is():
