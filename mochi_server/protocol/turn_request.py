@@ -43,6 +43,8 @@ class TurnRequest:
     selected: Sequence[str] | None = None
     """Names of the server's tools of this turn; those of the session if None, else those of its
     preset or agent."""
+    allowed: Sequence[str] | None = None
+    """Names of those of them that the model may call; None: all."""
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs:
     ``{"type": "function", "function": {"name", "description", "parameters"}}`` each. They come

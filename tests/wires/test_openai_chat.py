@@ -305,6 +305,34 @@ async def test_only_the_first_reply_must_call_a_tool(client, server):
     assert answer.choices[0].message.content.endswith("Add.")
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "function", "function": {"name": "add"}},
+        {
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "required",
+                "tools": [{"type": "function", "function": {"name": "add"}}],
+            },
+        },
+    ],
+)
+async def test_a_tool_of_the_session_is_called_where_the_choice_names_it(client, server, choice):
+    session = await server.new_session("lorem", tool_settings={"tools": ["add"]})
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide_next(server, approved=True))
+        answer = await ask(
+            client,
+            {"role": "user", "content": "Add."},
+            tool_choice=choice,
+            extra_headers={"X-Mochi-Session": session},
+        )
+    assert answer.choices[0].message.content.endswith("Add.")
+    _, stored = await server.get(f"/sessions/{session}")
+    assert [each["role"] for each in stored["messages"][-3:]] == ["assistant", "tool", "assistant"]
+
+
 async def test_a_forced_tool_that_is_not_there_is_refused(client):
     named = {"type": "function", "function": {"name": "tides"}}
     for options in ({"tool_choice": "required"}, {"tools": [WEATHER], "tool_choice": named}):

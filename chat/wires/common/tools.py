@@ -43,7 +43,8 @@ def offered(
     Args:
         tools: Those of the request.
         none: Whether the model may call no tool.
-        only: Names of those that it may call; None: all.
+        only: Names of the functions that it may call; None: all. Of the server's tools those are
+            ``TurnRequest.allowed``.
     """
     if none:
         return [], []
@@ -52,5 +53,4 @@ def offered(
     names = [name for tool in servers for name in tool.names] if servers else None
     if only is not None:
         functions = [tool for tool in functions if tool.function_name in only]
-        names = [name for name in names or () if name in only]
     return [tool.schema_for_model() for tool in functions], names

@@ -118,11 +118,8 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
     messages, files = await read_history(payload.messages, get_runtime().attachment_reader)
     choice = payload.tool_choice
     named = None if choice is None or isinstance(choice, str) else choice
-    client_tools, tools = offered(
-        payload.tools,
-        none=choice == "none",
-        only=None if named is None else named.names,
-    )
+    allowed = None if named is None else [*named.names]
+    client_tools, tools = offered(payload.tools, none=choice == "none", only=allowed)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -134,6 +131,7 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
             client_tools=client_tools,
             must_call=choice == "required" if named is None else named.must_call,
             selected=tools,
+            allowed=allowed,
             thinks_unasked=True,
         ),
     )

@@ -203,11 +203,8 @@ async def _read(
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
     choice = payload.tool_choice
-    client_tools, tools = offered(
-        payload.usable_tools,
-        none=payload.calls_no_tool,
-        only=None if choice is None or isinstance(choice, str) else choice.names,
-    )
+    allowed = None if choice is None or isinstance(choice, str) else [*choice.names]
+    client_tools, tools = offered(payload.usable_tools, none=payload.calls_no_tool, only=allowed)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -221,6 +218,7 @@ async def _read(
             client_tools=client_tools,
             must_call=payload.must_call_tool,
             selected=tools,
+            allowed=allowed,
             thinks_unasked=True,
         ),
         session_id=session_id,
