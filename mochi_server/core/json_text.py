@@ -26,10 +26,11 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
         return None
 
 
-def objects_in(text: str) -> list[dict[str, Any]]:
+def objects_in(text: str, *, in_full: bool = True) -> list[dict[str, Any]]:
     """Return the JSON objects of a text which may have words before and between them.
 
-    None are looked for behind a brace at which there is none: they may be parts of it.
+    None are looked for behind a brace at which there is none: they may be parts of it. A text that
+    was cut off there has none.
     """
     found: list[dict[str, Any]] = []
     start = text.find("{")
@@ -37,6 +38,8 @@ def objects_in(text: str) -> list[dict[str, Any]]:
         try:
             _, end = DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
+            if not in_full:
+                return []
             break
         if (value := read_json(text[start:end])) is None:
             break

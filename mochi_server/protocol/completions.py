@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -30,8 +30,18 @@ __all__ = [
 
 Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
 
+_ENDED: Final = frozenset(
+    {"stop", "tool_calls", "end_turn", "stop_sequence", "eos", "eos_token", "complete"}
+)
+"""Words of providers and servers for a reply that the model itself has ended."""
+
 ModelKind: TypeAlias = Literal["model", "preset", "agent"]
 """What a name in the list of models stands for."""
+
+
+def is_in_full(reason: str | None) -> bool:
+    """Return whether a reply that ended for this reason was not cut off; None: it gave none."""
+    return reason is None or reason in _ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,8 @@ async def test_one_of_several_is_called_by_its_name(engine: Bench, ollama: FakeO
         ('{"properties": {"city": "Rome"}, "required": ["city"]}', {"city": "Rome"}),
         (f'{{"arguments": {ROME}}}', {"city": "Rome"}),
         (f'{{"get_weather": {ROME}}}', {"city": "Rome"}),
+        ('{"arguments": "{\\"city\\": \\"Rome\\"}"}', {"city": "Rome"}),
+        ('{"name": "get_weather", "city": "Rome"}', {"city": "Rome"}),
     ],
 )
 async def test_a_server_that_ignores_the_form_is_understood(
@@ -99,6 +102,42 @@ async def test_a_server_that_ignores_the_form_is_understood(
 ) -> None:
     ollama.reply([*text])
     assert await demanded(engine, [WEATHER]) == ("", [("get_weather", arguments)], None)
+
+
+@pytest.mark.parametrize(
+    "text", [f'{{"tool_call": {{"get_weather": {ROME}}}}}', f'{{"get_weather": {ROME}}}']
+)
+async def test_one_of_several_is_called_under_its_name(
+    engine: Bench, ollama: FakeOllama, text: str
+) -> None:
+    ollama.reply([text])
+    said = await demanded(engine, [CONVERT, WEATHER])
+    assert said == ("", [("get_weather", {"city": "Rome"})], None)
+
+
+STRICT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "nickname": {"type": ["string", "null"]}},
+    "required": ["name", "nickname"],
+    "additionalProperties": False,
+}
+OPEN = {"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": True}
+RECORD = '{"id": 1, "type": "invoice", "description": "Rent", "required": true}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "arguments"),
+    [
+        (STRICT, '{"save": {"name": "Ada", "nickname": null}}', {"name": "Ada", "nickname": None}),
+        (OPEN, RECORD, json.loads(RECORD)),
+    ],
+)
+async def test_what_a_schema_says_is_kept(
+    engine: Bench, ollama: FakeOllama, schema: Any, text: str, arguments: Any
+) -> None:
+    save = {"type": "function", "function": {"name": "save", "parameters": schema}}
+    ollama.reply([text])
+    assert await demanded(engine, [save]) == ("", [("save", arguments)], None)
 
 
 async def test_each_object_is_a_call(engine: Bench, ollama: FakeOllama) -> None:
@@ -121,7 +160,12 @@ async def test_a_call_that_comes_as_text_as_well_is_one(engine: Bench, ollama: F
 
 
 @pytest.mark.parametrize(
-    "text", ["It is sunny.", "[1]", '{"city": "Ro', '{"place": {"city": "Rome"}, "days": [']
+    "text",
+    [
+        *("It is sunny.", "[1]", '{"city": "Ro', '{"place": {"city": "Rome"}, "days": ['),
+        '{"city": "Rome"}\n{"city": "Os',
+        "<function=get_weather>\n<parameter=city>Ro",
+    ],
 )
 async def test_what_is_no_call_is_shown(engine: Bench, ollama: FakeOllama, text: str) -> None:
     ollama.reply([*text], done_reason="length")

@@ -96,6 +96,19 @@ async def test_one_behind_long_thinking_that_the_template_has_opened_runs(
     assert (reply["content"].strip(), reply["thinking"].strip()) == ("", thinking.strip())
 
 
+@pytest.mark.parametrize("mode", ["native", "prompted"])
+async def test_a_person_is_asked_about_a_demanded_one_that_may_destroy(
+    engine: Bench, ollama: FakeOllama, mode: str
+) -> None:
+    session = await session_of(engine, tool_mode=mode)
+    ollama.reply(['I do not: {"place": "here"}'])
+    ollama.reply(["Done."])
+    log = await engine.start(session, must_call=True, allowed=["wipe"])
+    asked = await until(lambda: engine.chat.confirmations(session))
+    await engine.chat.confirm(session, str(asked[0]["confirmation_id"]), approved=False)
+    assert [each["success"] for each in of_type(await read_all(log), "tool_result")] == [False]
+
+
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_person_is_asked_about_one_that_may_destroy(
     engine: Bench, ollama: FakeOllama, *, approved: bool

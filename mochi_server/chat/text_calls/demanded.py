@@ -8,11 +8,11 @@ from typing import Final
 from ...core.ids import new_call_id
 from ...core.json_text import objects_in, repair_json
 from ...errors import JSONObject
-from ...protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
+from ...protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta, is_in_full
 from ...protocol.messages import ToolCall
 from ...providers.text_thinking import split_unopened
 from .offers import Offers
-from .reading import WrittenCall, calls_of_value, read_calls
+from .reading import NAMES, WRAPPERS, WrittenCall, calls_of_value, read_calls
 from .stage import as_kept
 
 MOST_HELD: Final = 10**6
@@ -46,7 +46,7 @@ class DemandedCall:
                     if self._size > MOST_HELD:
                         made += self.flush()
                 case Finish():
-                    made += [*self._end(in_full=chunk.reason != "length"), chunk]
+                    made += [*self._end(in_full=is_in_full(chunk.reason)), chunk]
                 case _:
                     self._is_called |= isinstance(chunk, ToolCall)
                     made.append(chunk)
@@ -75,21 +75,35 @@ class DemandedCall:
             if name is None or kept is None:
                 return []
             if not any((call.name, call.arguments) == (name, kept) for call in calls):
-                calls.append(ToolCall(id=new_call_id(), name=name, arguments=kept))
+                calls.append(ToolCall(id=new_call_id(), name=name, arguments=kept, recovered=True))
         return calls
 
     def _written(self, text: str, *, in_full: bool) -> list[WrittenCall]:
-        objects = objects_in(text)
+        objects = objects_in(text, in_full=in_full)
         if not objects and in_full and isinstance(value := repair_json(text), dict):
             objects = [value]
         calls = read_calls(text, in_full=in_full) or _calls_of(objects)
         only = self._offers.only
         if only is None:
-            return calls
+            return calls or self._named(objects)
         are_named = bool(calls) and all(self._offers.name_of(call.name) for call in calls)
         if are_named and not any(self._offers.names_parameters(only, each) for each in objects):
             return calls
         return [WrittenCall(only, self._offers.unwrapped(only, each)) for each in objects]
+
+    def _named(self, objects: Sequence[JSONObject]) -> list[WrittenCall]:
+        """Return the calls of objects that have a tool's name as their only key, or its value."""
+        calls: list[WrittenCall] = []
+        for each in objects:
+            written = next((each[key] for key in WRAPPERS if [*each] == [key]), each)
+            if not isinstance(written, dict) or len(written) != 1:
+                return []
+            [(key, value)] = written.items()
+            name = self._offers.name_of(str(value) if key in NAMES else key)
+            if name is None or (found := self._offers.unwrapped(name, written)) == written:
+                return []
+            calls.append(WrittenCall(name, found))
+        return calls
 
 
 def _calls_of(objects: Sequence[JSONObject]) -> list[WrittenCall]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ...errors import JSONObject
-from ...providers.common.tools import parameters_of, required_of
-from .reading import ARGUMENT_KEYS, NAMES, WrittenCall
+from ...providers.common.tools import parameters_of, required_of, takes_null
+from .reading import ARGUMENT_KEYS, NAMES, WrittenCall, as_object
 
 _LEFTOVER: Final = re.compile(r"<\|channel\|>.*|<[|｜].*?[|｜]>|[\s\"'`]+")
 _PREFIX: Final = re.compile(r"^(?:functions?|tools?|default_api|mcp|api)[.:/]")
@@ -64,6 +65,7 @@ class Offers:
         """
         properties = self._properties(name)
         arguments = call.arguments
+        takes_others = self._parameters[name].get("additionalProperties") or not properties
         inner = arguments.get("properties")
         if (
             isinstance(inner, dict)
@@ -76,7 +78,7 @@ class Offers:
             if call.are_texts
             else _value_of(value, properties.get(key))
             for key, value in arguments.items()
-            if key in properties or key not in _SCHEMA_WORDS or not properties
+            if key in properties or key not in _SCHEMA_WORDS or takes_others
         }
 
     def fits(self, name: str, arguments: JSONObject) -> bool:
@@ -85,7 +87,7 @@ class Offers:
         is_open = schema.get("additionalProperties", not properties) is not False
         if not is_open and arguments.keys() - properties.keys():
             return False
-        missing = {key for key in required_of(schema) if arguments.get(key) is None}
+        missing = {key for key in required_of(schema) if not _has(arguments, key, schema)}
         return all(_has_default(properties, key) for key in missing) and all(
             _is_kind(value, properties.get(key)) for key, value in arguments.items()
         )
@@ -97,23 +99,36 @@ class Offers:
     def unwrapped(self, name: str, written: JSONObject) -> JSONObject:
         """Return the arguments of an object that can be a call of this tool alone.
 
-        Models put them under the tool's name or a word for arguments, or write the name in place of
-        none.
+        Models put them under the tool's name or a word for arguments, or write the name beside them
+        or in place of none.
         """
-        if len(written) != 1 or self.names_parameters(name, written):
+        if self.names_parameters(name, written):
             return written
-        [(key, value)] = written.items()
-        is_wrapped = key in ARGUMENT_KEYS or self.name_of(key) == name
-        if is_wrapped and isinstance(value, dict):
-            return value if not value or self.names_parameters(name, value) else written
-        is_name = key in NAMES and isinstance(value, str) and self.name_of(value) == name
-        return {} if is_name else written
+        rest = {
+            key: value
+            for key, value in written.items()
+            if not (key in NAMES and isinstance(value, str) and self.name_of(value) == name)
+        }
+        inner = self._inner(name, rest)
+        fits = self.names_parameters(name, inner) or not (inner or self._required(name))
+        return inner if fits else written
+
+    def _inner(self, name: str, written: JSONObject) -> JSONObject:
+        """Return what stands alone under the tool's name or a word for arguments."""
+        for key, value in written.items() if len(written) == 1 else ():
+            if key in ARGUMENT_KEYS or self.name_of(key) == name:
+                with suppress(ValueError):
+                    return as_object(value)
+        return written
 
     def is_definition(self, name: str, arguments: JSONObject) -> bool:
         """Return whether all arguments are what the schema says of them: a tool that is shown."""
         properties = self._properties(name)
         are_copied = [_is_copied(value, properties.get(key)) for key, value in arguments.items()]
         return bool(are_copied) and all(are_copied)
+
+    def _required(self, name: str) -> list[str]:
+        return required_of(self._parameters[name])
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         properties: Mapping[str, Any] = self._parameters[name]["properties"]
@@ -123,12 +138,19 @@ class Offers:
 def _folded(name: str) -> str:
     """Return what is the same in ``get_weather``, ``get-weather`` and ``getWeather``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    return re.sub(r"[\W_]+", "_", words.lower()).strip("_")
 
 
 def _is_end(one: str, other: str) -> bool:
     """Return whether one name is the other with the name of a server before it."""
     return one.endswith(f"_{other}") or other.endswith(f"_{one}")
+
+
+def _has(arguments: JSONObject, key: str, schema: Mapping[str, Any]) -> bool:
+    """Return whether a parameter has a value; null is one where the schema says so."""
+    if arguments.get(key) is not None:
+        return True
+    return key in arguments and takes_null(schema["properties"].get(key), schema)
 
 
 def _has_default(properties: Mapping[str, Any], key: str) -> bool:

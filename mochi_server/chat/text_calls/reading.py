@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...core.json_text import DECODER, repair_json
 from ...core.syntax import parse_python
@@ -20,6 +20,9 @@ WRAPPERS: Final = ("tool_calls", "function_call", "tool_call", "function_calls")
 ALSO: Final = ("id", "type", "index", "call_id", "tool_call_id")
 """Keys that a call may have beside its name and arguments."""
 
+IsTool: TypeAlias = Callable[[str], object]
+"""Tells whether a name is that of an offered tool, also as models garble it."""
+
 _BROKEN: Final = (ValueError, TypeError, RecursionError, MemoryError, SyntaxError)
 
 _NAME: Final = re.compile(
@@ -28,12 +31,13 @@ _NAME: Final = re.compile(
 )
 _FUNCTION: Final = re.compile(r"<function=([^>\n]+)>(.*?)(?:</function>|$)", re.DOTALL)
 _PARAMETER: Final = re.compile(
-    r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|$)", re.DOTALL
+    r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|(?=\n\s*<parameter=)|$)", re.DOTALL
 )
 _INVOKE: Final = re.compile(r'<invoke name="([^"\n]+)">(.*?)(?:</invoke>|$)', re.DOTALL)
 _INVOKE_PARAMETER: Final = re.compile(
-    r'<parameter name="([^"\n]+)"[^>\n]*>(.*?)(?:</parameter>|(?=<parameter )|$)', re.DOTALL
+    r'<parameter name="([^"\n]+)"[^>\n]*>(.*?)(?:</parameter>|(?=\n\s*<parameter )|$)', re.DOTALL
 )
+_BEGINS_ARGUMENT: Final = re.compile(r"<parameter[ =]|<arg_key>")
 _PAIR: Final = re.compile(
     r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)(?:</arg_value>|$)", re.DOTALL
 )
@@ -50,17 +54,17 @@ class WrittenCall:
 
 
 def read_calls(
-    text: str, *, in_full: bool = True, with_results: bool = False
+    text: str, *, in_full: bool = True, results_unless: IsTool | None = None
 ) -> list[WrittenCall] | None:
     """Return the calls of a text that has nothing else, or None.
 
     Args:
         text: From a mark, a fence, or a brace to the end of the reply.
         in_full: Whether the model has ended its reply; what was cut off is not completed.
-        with_results: Whether objects that are no calls may follow a call: small models go on with
-            the result that they imagine.
+        results_unless: Tells names of tools, where objects that are no calls may follow a call:
+            small models go on with the result that they imagine.
     """
-    reader = _CallReader(text, in_full=in_full, with_results=with_results)
+    reader = _CallReader(text, in_full=in_full, results_unless=results_unless)
     try:
         return reader.calls() or None
     except _BROKEN:
@@ -68,9 +72,9 @@ def read_calls(
 
 
 class _CallReader:
-    def __init__(self, text: str, *, in_full: bool, with_results: bool) -> None:
+    def __init__(self, text: str, *, in_full: bool, results_unless: IsTool | None) -> None:
         self._text = text
-        self._with_results = with_results
+        self._results_unless = results_unless
         self._at = 0
         self._in_full = in_full
         self._is_marked = False
@@ -99,6 +103,7 @@ class _CallReader:
         for form, pattern in ((_FUNCTION, _PARAMETER), (_INVOKE, _INVOKE_PARAMETER)):
             if match := form.match(self._text, self._at):
                 self._at = match.end()
+                self._check_end(is_there=match[0].endswith(("</function>", "</invoke>")))
                 return [_of_xml(match, pattern)]
         if self._text[self._at] in "{[":
             return self._of_json_or_python(is_first=is_first)
@@ -114,9 +119,15 @@ class _CallReader:
             if re.match(r"\[\s*[A-Za-z_][\w.]*\(", piece):
                 return list(_of_python(piece))
             value = self._repaired(piece)
-        if self._with_results and not is_first and is_imagined_result(value):
+        is_tool = None if is_first else self._results_unless
+        if is_tool is not None and is_imagined_result(value, is_tool):
             return []
         return list(calls_of_value(value))
+
+    def _check_end(self, *, is_there: bool) -> None:
+        """Refuse what has no end of its own where the reply was cut off."""
+        if not (self._in_full or is_there):
+            raise ValueError
 
     def _piece(self) -> str:
         """Take the text up to the next mark or the end of the fence."""
@@ -145,13 +156,14 @@ class _CallReader:
                 value, self._at = DECODER.raw_decode(self._text, self._at)
             except ValueError:
                 value = self._repaired(self._piece())
-            return [WrittenCall(match[1], _as_object(value))]
+            return [WrittenCall(match[1], as_object(value))]
         if self._text.startswith("<arg_key>", match.end()):
             self._at = match.end()
             arguments: JSONObject = {}
             while pair := _PAIR.match(self._text, self._at):
-                arguments[pair[1].strip()] = pair[2]
                 self._at = pair.end()
+                _add_text(arguments, *pair.groups())
+            self._check_end(is_there=bool(MARK.match(self._text[self._at :].lstrip())))
             return [WrittenCall(match[1], arguments, are_texts=True)]
         return list(_of_python(self._piece()))
 
@@ -159,11 +171,20 @@ class _CallReader:
 def _of_xml(match: re.Match[str], parameter: re.Pattern[str]) -> WrittenCall:
     name, body = match[1].strip(), match[2].strip()
     if body.startswith("{"):
-        return WrittenCall(name, _as_object(DECODER.decode(body)))
-    arguments: JSONObject = {key.strip(): value for key, value in parameter.findall(match[2])}
+        return WrittenCall(name, as_object(DECODER.decode(body)))
+    arguments: JSONObject = {}
+    for key, value in parameter.findall(match[2]):
+        _add_text(arguments, key, value)
     if parameter.sub("", match[2]).strip():
         raise ValueError
     return WrittenCall(name, arguments, are_texts=True)
+
+
+def _add_text(arguments: JSONObject, key: str, text: str) -> None:
+    """Add an argument; a second one of its name, or one within it, may be a quotation."""
+    if key.strip() in arguments or _BEGINS_ARGUMENT.search(text):
+        raise ValueError
+    arguments[key.strip()] = text
 
 
 def calls_of_value(value: object) -> Iterator[WrittenCall]:
@@ -194,15 +215,17 @@ def _of_object(value: Mapping[str, Any]) -> WrittenCall:
     is_whole = len(names) == 1 and len(arguments) == 1
     if not is_whole or value.keys() - {names[0], arguments[0], *ALSO}:
         raise ValueError
-    return WrittenCall(value[names[0]], _as_object(value[arguments[0]]))
+    return WrittenCall(value[names[0]], as_object(value[arguments[0]]))
 
 
-def is_imagined_result(value: object) -> bool:
-    """Return whether a value behind a call is an object that is no call."""
-    return isinstance(value, dict) and not {*ARGUMENT_KEYS, *WRAPPERS} & value.keys()
+def is_imagined_result(value: object, is_tool: IsTool) -> bool:
+    """Return whether a value behind a call is an object that is no call, also no part of one."""
+    if not isinstance(value, dict) or {*ARGUMENT_KEYS, *WRAPPERS} & value.keys():
+        return False
+    return not any(isinstance(value.get(key), str) and is_tool(value[key]) for key in NAMES)
 
 
-def _as_object(value: object) -> JSONObject:
+def as_object(value: object) -> JSONObject:
     """Return arguments, which may be a JSON text."""
     if isinstance(value, str):
         value = DECODER.decode(value) if value.strip() else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -16,11 +17,12 @@ import orjson
 from ...core.ids import new_call_id
 from ...core.limits import CALL_LEVELS, is_too_deep
 from ...errors import JSONObject
-from ...protocol.completions import Chunk, ContentDelta, Finish
+from ...protocol.completions import Chunk, ContentDelta, Finish, is_in_full
 from ...protocol.messages import ToolCall
 from ...providers.text_thinking import UNOPENED
 from .marks import MARK, begins_mark
 from .offers import Offers
+from .prose import Place
 from .reading import WrittenCall, read_calls
 from .viability import may_be_calls
 
@@ -35,12 +37,9 @@ MOST_BEFORE: Final = 1000
 
 _END_OF_THINKING: Final = 64
 """Characters of the last lines in which thinking may have ended."""
-_MOST_OF_LINE: Final = 200
-"""Characters of a line that are looked at."""
 _LEFT_OF_MARK: Final = ">"
 """The end of a mark whose beginning some templates take away, before a call that begins a reply."""
 _MAY_BEGIN: Final = re.compile(r"[<\[{`>]")
-_FENCE: Final = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
 _TICKS: Final = re.compile(r"`*")
 _EXAMPLE: Final = re.compile(
     r"\bexamples?\b|\be\.g\.|\bfor instance\b|\blooks? like\b"
@@ -63,10 +62,8 @@ class TextCalls:
         self._is_off = False
         self._shown = ""
         """The beginning of what was shown, longer than what may stand before a call."""
-        self._line = ""
-        """The last line of what was shown."""
-        self._fence = 0
-        """Backticks of the fence that the reply is in; only as many of them end it."""
+        self._place = Place()
+        """The end of what was shown."""
         self._tail: str | None = "\n"
         """The end of a text that may yet turn out to have been thinking."""
 
@@ -107,7 +104,7 @@ class TextCalls:
         size = end.end() - len(self._tail)
         made += [*self.flush(), ContentDelta(chunk.content[:size])]
         self._tail, self._is_off, self._refused = None, False, 0
-        self._shown, self._line, self._fence = "", "", 0
+        self._shown, self._place = "", Place()
         return ContentDelta(chunk.content[size:])
 
     def _add_text(self, chunk: ContentDelta, made: list[Chunk]) -> None:
@@ -125,20 +122,21 @@ class TextCalls:
             self.is_over = True
 
     def _repeats(self) -> bool:
-        calls = self._read(in_full=False, with_results=self._is_first) or []
+        calls = self._read(in_full=False)
         return bool(calls) and calls.count(calls[-1]) >= MOST_REPEATS
 
-    def _read(self, *, in_full: bool, with_results: bool = False) -> list[WrittenCall] | None:
+    def _read(self, *, in_full: bool) -> list[WrittenCall]:
         """Return the calls of what is held back, if it has nothing else."""
         text = self._held.removeprefix(_LEFT_OF_MARK)
-        return read_calls(text, in_full=in_full, with_results=with_results)
+        is_tool = self._offers.name_of if self._is_first else None
+        return read_calls(text, in_full=in_full, results_unless=is_tool) or []
 
     def _free(self, text: str) -> str:
         """Hold back what may be a call, and return what is before it."""
         shown = 0
         self._held = ""
         while shown < len(text):
-            if len(self._shown.strip()) > MOST_BEFORE:
+            if len(self._shown) > MOST_BEFORE:
                 self._is_off = True
                 return text
             end = min(shown + MOST_BEFORE + 1, len(text))
@@ -166,24 +164,24 @@ class TextCalls:
 
     def _begin(self, text: str, start: int, end: int) -> int:
         """Return where a call may begin, from ``start``; the end for nowhere before it."""
-        line, seen = self._line, start
+        place, seen = replace(self._place), start
         for match in _MAY_BEGIN.finditer(text, start, end):
             at = match.start()
-            line, seen = _last_line(line + text[seen:at]), at
+            place.add(text[seen:at])
+            seen = at
             if match[0] == _LEFT_OF_MARK:
-                if not self._is_first or text[start:at].strip():
-                    continue
-            elif match[0] == "`" or match[0] == "{" or not begins_mark(text, at):
-                if line.strip() or (self._fence and match[0] != "`"):
-                    continue
-            elif self._fence or line.lstrip().startswith(">") or line.count("`") % 2:
+                if self._is_first and not text[start:at].strip():
+                    return at
+            elif match[0] == "`":
+                if place.begins_line:
+                    return at
+            elif place.is_code or place.is_quoted:
                 continue
-            return at
+            elif place.begins_line or begins_mark(text, at):
+                return at
         return end
 
     def _may_be_call(self, held: str) -> bool:
-        if self._fence:
-            return len(held) < self._fence and not held.strip("`")  # its end
         call = held.removeprefix(_LEFT_OF_MARK)
         if call[:1].isspace():  # a quotation
             return False
@@ -192,21 +190,13 @@ class TextCalls:
     @property
     def _is_first(self) -> bool:
         """Whether nothing was said before."""
-        return not self._shown.strip()
+        return not self._shown
 
     def _show(self, text: str) -> None:
         """Take note of what readers get."""
         if len(self._shown) <= MOST_BEFORE:
-            self._shown += text
-        lines = self._line + text
-        for match in _FENCE.finditer(lines):
-            if match.start(1) + 3 > len(self._line):
-                size = len(match[1])
-                if not self._fence:
-                    self._fence = size
-                elif size >= self._fence:
-                    self._fence = 0
-        self._line = _last_line(lines)
+            self._shown = (self._shown + text).lstrip()
+            self._place.add(text)
 
     def _end(self, finish: Finish) -> list[Chunk]:
         calls = self._calls(finish) if self._held else []
@@ -217,14 +207,13 @@ class TextCalls:
 
     def _calls(self, finish: Finish) -> list[ToolCall]:
         """Return the calls of what is held back; none if anything in it is not surely a call."""
-        before = self._shown.strip()
+        before = self._shown
         if len(before) > MOST_BEFORE or _EXAMPLE.search(before):
             return []
         is_surely_meant = not before or MARK.search(self._held) is not None
         calls: list[ToolCall] = []
         seen: list[WrittenCall] = []
-        in_full = finish.reason != "length"
-        for written in self._read(in_full=in_full, with_results=not before) or ():
+        for written in self._read(in_full=is_in_full(finish.reason)):
             if written in seen:
                 continue
             seen.append(written)
@@ -238,12 +227,6 @@ class TextCalls:
                 return []
             calls.append(ToolCall(id=new_call_id(), name=name, arguments=arguments, recovered=True))
         return calls
-
-
-def _last_line(text: str) -> str:
-    """Return what is looked at of the last line, and whether code is open in the rest of it."""
-    line = text[text.rfind("\n") + 1 :]
-    return line[:_MOST_OF_LINE] + "`" * (line[_MOST_OF_LINE:].count("`") % 2)
 
 
 def as_kept(arguments: JSONObject) -> JSONObject | None:

@@ -85,7 +85,7 @@ def _behind_json(text: str, offers: Offers, *, is_result: bool) -> str | bool:
         return False
     try:
         value, end = DECODER.raw_decode(text)
-        if is_result and is_imagined_result(value):
+        if is_result and is_imagined_result(value, offers.name_of):
             return text[end:]
         calls = list(calls_of_value(value))
     except RecursionError:

@@ -19,11 +19,10 @@ from ...core.limits import (
     too_large,
 )
 from ...errors import JSONObject, ProviderError
+from ...protocol.completions import is_in_full
 from ...protocol.messages import ToolCall
 from .values import plain_text
 
-_CUT: Final = frozenset({"length", "content_filter", "refusal"})
-"""Ends of replies that may lie within a call."""
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 REFUSED_AT_ROOT: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
 """Words that vendors take at no root of a tool's schema."""
@@ -91,8 +90,9 @@ class CallFragments:
                 without any it would be another call.
         """
         text = self.arguments.strip()
-        arguments, problem = _read_arguments(text, in_full=reason not in _CUT)
-        if reason in _CUT and (problem or not text):
+        in_full = is_in_full(reason)
+        arguments, problem = _read_arguments(text, in_full=in_full)
+        if not in_full and (problem or not text):
             how = "reached its limit" if reason == "length" else f"ended with {reason!r}"
             raise ProviderError(
                 f"The model's reply {how} within a call of {self.name!r}.",
@@ -238,19 +238,19 @@ def without_nulls(arguments: JSONObject, tool: Mapping[str, Any]) -> JSONObject:
     absent = {
         name
         for name in optional
-        if arguments.get(name, name) is None and not _takes_null(schema["properties"][name], schema)
+        if arguments.get(name, name) is None and not takes_null(schema["properties"][name], schema)
     }
     return {name: value for name, value in arguments.items() if name not in absent}
 
 
-def _takes_null(schema: object, root: Mapping[str, Any], levels: int = _LEVELS) -> bool:
+def takes_null(schema: object, root: Mapping[str, Any], levels: int = _LEVELS) -> bool:
     """Return whether a schema says nothing against null."""
     if not isinstance(schema, dict) or levels == 0:
         return True
     schema = {**resolved(schema, root), **schema}
     choices = next((schema[kind] for kind in _ALTERNATIVES if kind in schema), None)
     if isinstance(choices, list):
-        return any(_takes_null(each, root, levels - 1) for each in choices)
+        return any(takes_null(each, root, levels - 1) for each in choices)
     if schema.get("nullable") is True:  # OpenAPI 3.0
         return True
     values = [schema["const"]] if "const" in schema else schema.get("enum")

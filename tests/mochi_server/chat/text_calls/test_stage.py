@@ -41,11 +41,13 @@ def test_a_reply_is_its_calls_or_exactly_its_text(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_reply_that_was_cut_off_is_not_completed(name: str) -> None:
-    text, _, _ = shape(name)
+@pytest.mark.parametrize("reason", ["length", "content_filter", "safety"])
+def test_a_reply_that_was_cut_off_is_not_completed(name: str, reason: str) -> None:
+    text, _, calls = shape(name)
     for end in range(1, len(text)):
-        shown, calls = replied([text[:end]], reason="length")
-        assert shown == text[:end] or calls
+        shown, made = replied([text[:end]], reason)
+        assert shown == text[:end] or made
+        assert not calls or made == calls[: len(made)]
 
 
 WORDS = [*MARKS, "<function=", "</function>", "<parameter=a>", "```", "```json\n", "```py\n", "`"]
