@@ -264,3 +264,19 @@ async def test_the_settings_of_a_chat_take_the_focus_and_give_it_back(page):
     await page.keyboard.press("Escape")
     await expect(panel).to_have_count(0)
     await expect(button).to_be_focused()
+
+
+async def test_a_question_that_is_asked_again_leaves_the_focus_to_the_message(page):
+    message = page.get_by_role("textbox", name="Write a message")
+    await type_and_send(page, scripted("Once."))
+    await answered(page)
+    await go_to(page, "^Edit$", "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await go_to(page, "^Ask again$")
+    await page.keyboard.press("Enter")
+    await expect(message).to_be_focused()
+    await answered(page)
+    await go_to(page, "^Answer again$", "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("2 / 2")).to_be_visible()
+    await expect(message).to_be_focused()
