@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -304,3 +305,18 @@ async def test_a_deletion_is_undone_where_nothing_is_written(shared, page):
     await expect(row).to_be_visible()
     await expect(message).to_be_focused()
     await shared.server.request("DELETE", f"/sessions/{session_id}")
+
+
+async def test_a_block_of_an_mcp_server_is_pasted_where_its_example_stands(shared, page):
+    await page.goto(f"{shared.server.url}/#/servers")
+    await page.get_by_role("button", name="Add", exact=True).press("Enter")
+    field = page.get_by_role("textbox", name="Configuration")
+    assert "mcpServers" in await field.get_attribute("placeholder")
+    await page.keyboard.press("Tab")
+    await expect(field).to_be_focused()
+    server = {"command": "no-such-program", "disabled": True}
+    await page.keyboard.insert_text(json.dumps({"mcpServers": {"pasted": server}}))
+    await go_to(page, "^Add$")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".page li.card .name")).to_have_text(["pasted"])
+    await shared.server.request("DELETE", "/mcp/pasted")
