@@ -320,3 +320,11 @@ async def test_a_block_of_an_mcp_server_is_pasted_where_its_example_stands(share
     await page.keyboard.press("Enter")
     await expect(page.locator(".page li.card .name")).to_have_text(["pasted"])
     await shared.server.request("DELETE", "/mcp/pasted")
+
+
+async def test_the_name_of_a_preset_says_what_it_may_have(shared, page):
+    await page.goto(f"{shared.server.url}/#/new-preset")
+    name = page.get_by_role("textbox", name="Name", exact=True)
+    characters = "Letters from A to Z, digits, dots, - and _"
+    await expect(name).to_have_attribute("placeholder", characters)
+    await expect(name).to_have_attribute("title", characters)  # the browser adds it to what it says

@@ -347,6 +347,7 @@ export const t = {
   aboutPresets: "A preset is a model with options, tools, agents and a system prompt; chats choose it like a model.",
   noPresets: "There are no presets yet. A preset is a file such as:",
   newPreset: "New preset",
+  charactersOfName: "Letters from A to Z, digits, dots, - and _",
   mendFile: "Mend its file, or delete it and make it anew.",
 
   aboutRules:
