@@ -321,6 +321,8 @@ export const t = {
   sentTo: "Texts are sent to",
   isInMemory: "In memory",
 
+  noneYet: "None yet.",
+  howToAdd: "How to add one",
   noTools: "There are no tools. They are Python files in the folder MOCHI_TOOLS_DIR, such as letters/__init__.py with:",
   toolSource: "From",
   groups: "Groups",
