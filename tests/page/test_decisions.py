@@ -89,6 +89,30 @@ async def test_a_call_is_approved_with_other_arguments(shared):
         await expect(card.locator(".result")).to_contain_text("42")
 
 
+FITS = """field => {
+  const { font, paddingLeft, paddingRight } = getComputedStyle(field);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = font;
+  const room = field.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+  return pen.measureText(field.placeholder).width <= room;
+}"""
+"""Whether the placeholder of a field is seen whole."""
+
+
+async def test_what_the_reason_is_for_is_seen_whole_on_a_telephone(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    phone = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True}
+    async with shared.page(f"/#/chat/{session}", **phone) as page:
+        await send(page, scripted(CALL, "Not done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await press(card, "Deny")
+        reason = card.get_by_role("textbox", name="Reason, for the model")
+        assert await reason.evaluate(FITS)
+        await page.set_viewport_size({"width": 320, "height": 727})
+        assert await reason.evaluate(FITS)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 async def test_a_call_that_the_model_wrote_as_text_says_so(shared):
     session = await shared.server.new_session("lorem", tool_settings=ASKING)
     written = '{"name": "add_numbers", "arguments": {"a": 2, "b": 3}}'

@@ -36,6 +36,18 @@ async def test_an_empty_page_shows_an_example_and_what_to_do(shared, name, says,
             await expect(page.get_by_role("textbox").last).to_be_visible()
 
 
+@pytest.mark.parametrize("name", ["Tools", "Agents"])
+async def test_a_chat_without_tools_or_agents_leads_to_how_to_add_one(shared, name):
+    async with shared.page() as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        panel = page.get_by_role("complementary", name="Settings of this chat")
+        choices = panel.locator("fieldset").filter(has=page.get_by_text(name, exact=True))
+        await expect(choices).to_contain_text("None yet.")
+        await choices.get_by_role("link", name="How to add one").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        await expect(page.get_by_role("group", name="Example")).to_be_visible()
+
+
 async def test_the_examples_of_a_tool_and_an_agent_are_one(tmp_path):
     async with browser_with_server(tmp_path) as own, own.page() as page:
         for name, file in (

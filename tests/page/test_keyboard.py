@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -243,3 +244,87 @@ async def test_the_list_of_a_narrow_page_closes_and_gives_the_focus_back(page):
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="Show conversations")).to_be_focused()
     await expect(page.get_by_role("link", name="mochi")).to_be_hidden()
+
+
+async def test_the_settings_of_a_chat_take_the_focus_and_give_it_back(page):
+    panel = page.get_by_role("complementary", name="Settings of this chat")
+    button = page.get_by_role("button", name="Settings of this chat")
+    await go_to(page, "^Settings of this chat$", "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await expect(panel).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(panel.get_by_role("button", name="Close")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(panel).to_have_count(0)
+    await expect(button).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(panel).to_be_focused()
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Tab")
+    await expect(panel.get_by_role("textbox", name="System prompt")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(panel).to_have_count(0)
+    await expect(button).to_be_focused()
+
+
+async def test_a_question_that_is_asked_again_leaves_the_focus_to_the_message(page):
+    message = page.get_by_role("textbox", name="Write a message")
+    await type_and_send(page, scripted("Once."))
+    await answered(page)
+    await go_to(page, "^Edit$", "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await go_to(page, "^Ask again$")
+    await page.keyboard.press("Enter")
+    await expect(message).to_be_focused()
+    await answered(page)
+    await go_to(page, "^Answer again$", "Shift+Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("2 / 2")).to_be_visible()
+    await expect(message).to_be_focused()
+
+
+async def test_a_deletion_is_undone_where_nothing_is_written(shared, page):
+    session_id = await shared.server.new_session("lorem", title="To be kept")
+    row = page.get_by_role("link", name="To be kept")
+    message = page.get_by_role("textbox", name="Write a message")
+    undo = page.get_by_role("button", name="Undo")
+    await expect(row).to_be_visible()
+    await choose_in_menu(page, "To be kept", "Delete")
+    await expect(undo).to_be_visible()
+    await expect(row).to_have_count(0)
+    await message.focus()
+    await page.keyboard.insert_text("Words")
+    await page.keyboard.press("Control+z")
+    await expect(message).to_have_value("")
+    await expect(undo).to_be_visible()
+    await page.keyboard.press("Control+z")
+    await expect(row).to_be_visible()
+    await expect(undo).to_have_count(0)
+    await choose_in_menu(page, "To be kept", "Delete")
+    await undo.press("Enter")
+    await expect(row).to_be_visible()
+    await expect(message).to_be_focused()
+    await shared.server.request("DELETE", f"/sessions/{session_id}")
+
+
+async def test_a_block_of_an_mcp_server_is_pasted_where_its_example_stands(shared, page):
+    await page.goto(f"{shared.server.url}/#/servers")
+    await page.get_by_role("button", name="Add", exact=True).press("Enter")
+    field = page.get_by_role("textbox", name="Configuration")
+    assert "mcpServers" in await field.get_attribute("placeholder")
+    await page.keyboard.press("Tab")
+    await expect(field).to_be_focused()
+    server = {"command": "no-such-program", "disabled": True}
+    await page.keyboard.insert_text(json.dumps({"mcpServers": {"pasted": server}}))
+    await go_to(page, "^Add$")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".page li.card .name")).to_have_text(["pasted"])
+    await shared.server.request("DELETE", "/mcp/pasted")
+
+
+async def test_the_name_of_a_preset_says_what_it_may_have(shared, page):
+    await page.goto(f"{shared.server.url}/#/new-preset")
+    name = page.get_by_role("textbox", name="Name", exact=True)
+    characters = "Letters from A to Z, digits, dots, - and _"
+    await expect(name).to_have_attribute("placeholder", characters)
+    await expect(name).to_have_attribute("title", characters)  # the browser adds it to what it says

@@ -8,7 +8,7 @@ import { fail } from "./state/notices.js";
 import * as sessions from "./state/sessions.js";
 import { direction, language } from "./texts.js";
 import { App } from "./views/app.js";
-import { keepFocusOfRows } from "./views/focus.js";
+import { keepFocus } from "./views/focus.js";
 
 document.documentElement.lang = language;
 document.documentElement.dir = direction;
@@ -24,5 +24,5 @@ if (matchMedia("(display-mode: standalone)").matches && navigator.serviceWorker)
   import("./offline.js").then(({ sayWhenOffline }) => sayWhenOffline()).catch(() => {}); // the app works without it
 }
 const root = document.getElementById("app");
-keepFocusOfRows(root);
+keepFocus(root);
 render(html`<${App} />`, root);

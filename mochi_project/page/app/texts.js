@@ -321,6 +321,8 @@ export const t = {
   sentTo: "Texts are sent to",
   isInMemory: "In memory",
 
+  noneYet: "None yet.",
+  howToAdd: "How to add one",
   noTools: "There are no tools. They are Python files in the folder MOCHI_TOOLS_DIR, such as letters/__init__.py with:",
   toolSource: "From",
   groups: "Groups",
@@ -347,6 +349,7 @@ export const t = {
   aboutPresets: "A preset is a model with options, tools, agents and a system prompt; chats choose it like a model.",
   noPresets: "There are no presets yet. A preset is a file such as:",
   newPreset: "New preset",
+  charactersOfName: "Letters from A to Z, digits, dots, - and _",
   mendFile: "Mend its file, or delete it and make it anew.",
 
   aboutRules:

@@ -73,4 +73,11 @@ export function doUnlessUndone(text, { run, undo }) {
   });
 }
 
+/** Undo what was done last, if it still can be. Return whether it could. */
+export function undoLast() {
+  const last = notices.peek().findLast(({ action }) => action);
+  last?.action.run();
+  return Boolean(last);
+}
+
 window.addEventListener("pagehide", () => [...waiting].forEach((commit) => commit()));

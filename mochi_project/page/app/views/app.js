@@ -4,6 +4,7 @@ import { tokenIsMissing } from "../api.js";
 import { html, signal, useEffect, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { count as inboxCount } from "../state/inbox.js";
+import { undoLast } from "../state/notices.js";
 import { token } from "../storage.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -45,6 +46,9 @@ function TokenPage() {
   </main>`;
 }
 
+/** Return whether something is written in the field that has the focus, which the browser may undo. */
+const isWriting = ({ target }) => target.matches("textarea, input:not([type=checkbox], [type=radio])") && target.value !== "";
+
 function onKey(event) {
   const isCommand = event.ctrlKey || event.metaKey;
   if (isCommand && !event.shiftKey && event.key.toLowerCase() === "k") {
@@ -53,6 +57,8 @@ function onKey(event) {
   } else if (isCommand && event.shiftKey && event.key.toLowerCase() === "o") {
     event.preventDefault();
     go("");
+  } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !isWriting(event)) {
+    if (undoLast()) event.preventDefault();
   } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();
 }
 

@@ -60,14 +60,18 @@ function PageHead({ model, onModel, children, openSidebar, settings }) {
     <${ModelPicker} value=${model} onChange=${onModel} />
     <span class="grow"></span>
     ${children}
-    <${IconButton} icon="gear" label=${t.chatSettings} aria-expanded=${`${settings.isOpen}`}
-      onClick=${() => settings.setOpen(!settings.isOpen)} />
+    <${IconButton} icon="gear" label=${t.chatSettings} id="chat-settings" aria-expanded=${`${settings.isOpen}`}
+      onClick=${settings.isOpen ? settings.close : settings.open} />
   </header>`;
 }
 
 function useSettingsPanel() {
   const [isOpen, setOpen] = useState(false);
-  return { isOpen, setOpen };
+  const close = () => {
+    setOpen(false);
+    document.getElementById("chat-settings").focus();
+  };
+  return { isOpen, open: () => setOpen(true), close };
 }
 
 export function SessionPage({ id, openSidebar }) {
@@ -115,7 +119,7 @@ function OpenSession({ chat, openSidebar }) {
           onSend=${onSend} />
       </div>
       ${panel.isOpen && html`<${SettingsPanel} chat=${chat} settings=${session} status=${status}
-        close=${() => panel.setOpen(false)} kept=${kept} />`}
+        close=${panel.close} kept=${kept} />`}
     </div>
   </main>`;
 }
@@ -192,7 +196,7 @@ export function NewChatPage({ openSidebar }) {
           disabled=${(loaded && !name) || isStarting} />
       </div>
       ${panel.isOpen && html`<${SettingsPanel} chat=${newChat} settings=${draft} status=${null}
-        close=${() => panel.setOpen(false)} kept=${kept} />`}
+        close=${panel.close} kept=${kept} />`}
     </div>
   </main>`;
 }

@@ -54,7 +54,7 @@ function ArgumentsField({ value, onInput, close }) {
 function ReasonForm({ value, onInput, deny, isOff, close }) {
   return html`<form class="row wrap" onSubmit=${deny}
       onKeyDown=${(event) => event.key === "Escape" && close()}>
-    <input class="grow" dir="auto" placeholder=${t.reasonForModel} aria-label=${t.reasonForModel}
+    <input dir="auto" placeholder=${t.reasonForModel} aria-label=${t.reasonForModel}
       ref=${useFocus()} value=${value} onInput=${onInput} />
     <button class="danger" disabled=${isOff}>${t.deny}</button>
     <button type="button" class="quiet" onClick=${close}>${t.cancel}</button>

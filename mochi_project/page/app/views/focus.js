@@ -2,17 +2,17 @@
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
-/** What had the focus last, `{element, row, place, rows, area}`, when it is in a row of a list; else null. */
+/** What had the focus last, `{element}`, with `{row, place, rows, area}` when it is in a row of a list; or null. */
 let last = null;
 
 const rowsIn = (area) => [...area.querySelectorAll("li")];
 
 function remember() {
   const element = document.activeElement;
-  const row = element.closest("li");
+  const row = element.closest("li:not(.markdown *)");
   const area = row?.closest("form, main, aside");
-  if (!area || row.closest(".markdown")) {
-    last = null;
+  if (!area) {
+    last = element.closest("main, .notices") && { element };
     return;
   }
   const place = [...row.querySelectorAll(FOCUSABLE)].indexOf(element);
@@ -22,11 +22,15 @@ function remember() {
 /** Give the focus to the message box, or what else the page is for. */
 export function focusMain() {
   const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
-  (message || document.querySelector("main .scroller") || document.getElementById("main")).focus();
+  (message || document.querySelector("main .scroller[tabindex]") || document.getElementById("main")).focus();
 }
 
-/** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list. */
+/** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list; else to the message. */
 function focusNeighbour({ row, place, rows, area }) {
+  if (!row) {
+    focusMain();
+    return;
+  }
   const moved = row.dataset.row && rowsIn(area).find(({ dataset }) => dataset.row === row.dataset.row);
   if (moved) {
     [...moved.querySelectorAll(FOCUSABLE)][place]?.focus();
@@ -40,8 +44,8 @@ function focusNeighbour({ row, place, rows, area }) {
   else focusMain();
 }
 
-/** Keep the focus of rows that leave a list, or come to another place in it, below this element. */
-export function keepFocusOfRows(root) {
+/** Keep the focus when what has it leaves the page, or comes to another place in its list, below this element. */
+export function keepFocus(root) {
   // A click on what has the focus already is no other focus; one beside everything takes it away.
   for (const type of ["focusin", "click"]) document.addEventListener(type, remember, true);
   new MutationObserver(() => {

@@ -2,6 +2,7 @@
 
 import { Boundary, html, useEffect, useState, useValue } from "../library.js";
 import { copy } from "../markdown/code.js";
+import { address } from "../router.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -71,6 +72,11 @@ export function Empty({ text, example, children }) {
     <${Code} label=${t.example} text=${example} />
     <div class="row">${children ?? html`<button type="button" onClick=${() => copy(example)}>${t.copyExample}</button>`}</div>
   </div>`;
+}
+
+/** A choice that has nothing to choose yet: where it is said how to add something. */
+export function NoneYet({ page }) {
+  return html`<p class="hint">${t.noneYet} <a href=${address(page)}>${t.howToAdd}</a></p>`;
 }
 
 /** Return the date of a text, or null: a session file that a person has written may have anything there. */

@@ -40,7 +40,8 @@ function PresetEditor({ name, preset }) {
   return html`<form class="form" onSubmit=${save}>
     ${!name && html`<label class="field"><span>${t.name}</span>
       <input required maxlength="64" pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" value=${newName}
-        onInput=${(event) => setNewName(event.target.value)} autocomplete="off" /></label>`}
+        onInput=${(event) => setNewName(event.target.value)} autocomplete="off"
+        title=${t.charactersOfName} placeholder=${t.charactersOfName} /></label>`}
     <label class="field"><span>${t.description}</span>
       <input maxlength="1024" dir="auto" value=${values.description ?? ""}
         onInput=${(event) => set({ description: event.target.value })} /></label>

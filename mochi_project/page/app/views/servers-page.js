@@ -61,7 +61,7 @@ function AddServer({ close }) {
   return html`<form class="form" onSubmit=${submit}>
     <label class="field"><span>${t.nameOfServer}</span><input name="name" autocomplete="off" /></label>
     <label class="field"><span>${t.configuration}</span>
-      <textarea name="config" class="code" rows="7" dir="ltr" spellcheck="false" required>${EXAMPLE}</textarea></label>
+      <textarea name="config" class="code" rows="7" dir="ltr" spellcheck="false" required placeholder=${EXAMPLE}></textarea></label>
     <p class="warning">${t.serverIsProgram}</p>
     ${problem && html`<p class="error-text" role="alert" dir="auto">${problem}</p>`}
     <div class="row end">

@@ -4,7 +4,7 @@ import { html, useState, useValue } from "../library.js";
 import { agents, models, tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { useFresh } from "./parts.js";
+import { NoneYet, useFresh } from "./parts.js";
 import { chosenTools, ToolList } from "./tool-list.js";
 
 export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
@@ -80,7 +80,7 @@ function NameChoices({ legend, entries, chosen, onChange }) {
   return html`<fieldset><legend>${legend} ${chosen.length > 0 ? `(${chosen.length})` : ""}</legend>
     ${all.length > 8 && html`<input type="search" aria-label=${t.searchIn(legend)} placeholder=${t.search}
       value=${words} onInput=${(event) => setWords(event.target.value)} />`}
-    ${all.length === 0 && html`<p class="hint">${t.nothingFound}</p>`}
+    ${all.length === 0 && html`<${NoneYet} page="agents" />`}
     <div class="choices" tabindex="0" role="group" aria-label=${legend}>${shown.map(({ name, description }) => html`<label class="check" key=${name}
       title=${visible(description ?? "")}>
       <input type="checkbox" checked=${chosen.includes(name)} onChange=${(event) => set(name, event.target.checked)} />

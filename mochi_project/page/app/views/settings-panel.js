@@ -1,7 +1,7 @@
 // The settings of a chat; each is saved as soon as it is changed.
 
 import { get, part, put, remove } from "../api.js";
-import { html, useState } from "../library.js";
+import { html, useFocus, useState } from "../library.js";
 import { prompts } from "../state/catalogue.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
@@ -65,7 +65,7 @@ export function SettingsPanel({ chat, settings, status, close, kept }) {
     document.activeElement.blur(); // what is being written is saved when its field is left
     close();
   };
-  return html`<aside class="settings" aria-label=${t.chatSettings} onKeyDown=${onKey}>
+  return html`<aside class="settings" aria-label=${t.chatSettings} tabindex="-1" ref=${useFocus()} onKeyDown=${onKey}>
     <div class="row"><h2 class="grow">${t.chatSettings}</h2>
       <${IconButton} icon="close" label=${t.close} onClick=${close} /></div>
     <${SystemPrompt} value=${promptOf(settings)} onChange=${setPrompt} />

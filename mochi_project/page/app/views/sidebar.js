@@ -15,7 +15,7 @@ import { askText } from "./dialog.js";
 import { marked, remember } from "./found.js";
 import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
-import { dateOf, dropOf } from "./parts.js";
+import { dateOf, dropOf, Moment } from "./parts.js";
 import { sectionOf } from "./sections.js";
 import { toggleTheme, theme } from "./theme.js";
 
@@ -61,7 +61,8 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
       ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
         aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
       ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">${marked(session.snippet)}</span>`}
-      ${((isSearch && session.archived) || session.tags.length > 0) && html`<span class="tags">
+      ${(isSearch || session.tags.length > 0) && html`<span class="tags">
+        ${isSearch && html`<${Moment} at=${session.updated_at} />`}
         ${isSearch && session.archived && html`<span class="tag">${t.archived}</span>`}
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}`;

@@ -4,7 +4,7 @@ import { html, useState } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { useFresh } from "./parts.js";
+import { NoneYet, useFresh } from "./parts.js";
 
 const MANY = 8; // from there on they can be searched
 
@@ -71,7 +71,7 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
   return html`
     ${Object.keys(value.tools).length > MANY && html`<input type="search" aria-label=${t.searchIn(t.page.tools)}
       placeholder=${t.search} value=${words} ref=${field} onInput=${(event) => setWords(event.target.value)} />`}
-    ${loaded && shown.length === 0 && html`<p class="hint">${all.length === 0 ? t.noTools : t.nothingFound}</p>`}
+    ${loaded && shown.length === 0 && (all.length === 0 ? html`<${NoneYet} page="tools" />` : html`<p class="hint">${t.nothingFound}</p>`)}
     <div class="choices" tabindex="0" role="group" aria-label=${t.page.tools}>
       ${shown.map((group) => html`<${Group} key=${group.name} ...${group} chosen=${chosen} set=${set} disabled=${disabled} />`)}
     </div>`;
