@@ -11,7 +11,7 @@ _TICKS: Final = re.compile(r"`+")
 
 
 @dataclass(slots=True)
-class Place:
+class TextEnd:
     """The end of a text that grows; blocks and inline code are those of CommonMark."""
 
     line: str = ""

@@ -22,7 +22,7 @@ from ...protocol.messages import ToolCall
 from ...providers.text_thinking import UNOPENED
 from .marks import MARK, begins_mark
 from .offers import Offers
-from .prose import Place
+from .prose import TextEnd
 from .reading import WrittenCall, read_calls
 from .viability import may_be_calls
 
@@ -62,7 +62,7 @@ class TextCalls:
         self._is_off = False
         self._shown = ""
         """The beginning of what was shown, longer than what may stand before a call."""
-        self._place = Place()
+        self._place = TextEnd()
         """The end of what was shown."""
         self._tail: str | None = "\n"
         """The end of a text that may yet turn out to have been thinking."""
@@ -104,7 +104,7 @@ class TextCalls:
         size = end.end() - len(self._tail)
         made += [*self.flush(), ContentDelta(chunk.content[:size])]
         self._tail, self._is_off, self._refused = None, False, 0
-        self._shown, self._place = "", Place()
+        self._shown, self._place = "", TextEnd()
         return ContentDelta(chunk.content[size:])
 
     def _add_text(self, chunk: ContentDelta, made: list[Chunk]) -> None:
