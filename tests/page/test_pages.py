@@ -236,6 +236,10 @@ async def test_a_preset_is_made_changed_and_deleted(shared, page):
     _, preset = await shared.server.get("/presets/dice")
     assert preset["options"] == {"temperature": 0.4}
     assert (preset["tools"], preset["policy"]) == (["roll_dice"], "never_confirm")
+    await page.get_by_role("button", name="New chat with dice").click()
+    await expect(page.get_by_role("button", name="Model: preset/dice")).to_be_visible()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+    await visit(page, shared, "presets")
     await page.get_by_role("button", name="Delete dice").click()
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(presets.get_by_role("link", name="dice")).to_have_count(0)

@@ -58,6 +58,7 @@ export const t = {
   showSidebar: "Show conversations",
   sessions: "Conversations",
   newChat: "New chat",
+  newChatWith: (name) => `New chat with ${name}`,
   search: "Search",
   archived: "Archived",
   found: "Found",

@@ -2,6 +2,8 @@
 
 import { get } from "../api.js";
 import { signal } from "../library.js";
+import { go } from "../router.js";
+import { preference } from "../storage.js";
 
 function resource(path, empty) {
   const state = signal({ value: empty, loaded: false, error: null });
@@ -49,6 +51,12 @@ export const policies = resource("policies", { policies: [], problems: [] });
 export function isMissing(name) {
   const { loaded, error } = models.state.peek();
   return loaded && !error && Boolean(name) && !modelNamed(name);
+}
+
+/** Begin a chat with a model, a preset or an agent. */
+export function chatWith(name) {
+  preference.write("model", name);
+  go("");
 }
 
 /** Return the entry of a model in the list, or null. */

@@ -2,9 +2,7 @@
 
 import { html } from "../library.js";
 import { post } from "../api.js";
-import { go } from "../router.js";
-import { inMemory, models } from "../state/catalogue.js";
-import { preference } from "../storage.js";
+import { chatWith, inMemory, models } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { PageFrame } from "./page-frame.js";
 import { ActionButton, Entry, Facts, Loaded, reasonOf, useFresh } from "./parts.js";
@@ -17,11 +15,6 @@ function keepInMemory(name, isKept) {
 
 /** Providers whose models are in the memory of this machine, or of one of the person's. */
 const LOADED_BY_US = new Set(["local", "ollama"]);
-
-function use(name) {
-  preference.write("model", name);
-  go("");
-}
 
 function Model({ model, isInMemory, onMemory }) {
   const { name, description, capabilities } = model;
@@ -40,7 +33,7 @@ function Model({ model, isInMemory, onMemory }) {
     summary=${description || [model.parameter_size, ...capabilities].filter(Boolean).join(" · ")}
     state=${isInMemory ? t.isInMemory : null} tone=${isInMemory ? "done" : ""}
     body=${() => html`<${Facts} facts=${facts} />
-      <div class="row"><button type="button" class="primary" onClick=${() => use(name)}>${t.newChat}</button>
+      <div class="row"><button type="button" class="primary" onClick=${() => chatWith(name)}>${t.newChat}</button>
         ${LOADED_BY_US.has(model.provider) && model.kind === "model" && html`<${ActionButton}
           label=${isInMemory ? t.unload : t.load} run=${async () => {
             await keepInMemory(name, !isInMemory);

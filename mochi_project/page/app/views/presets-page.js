@@ -3,7 +3,7 @@
 import { get, part, put, remove } from "../api.js";
 import { html, useEffect, useState } from "../library.js";
 import { address, go } from "../router.js";
-import { models, presets } from "../state/catalogue.js";
+import { chatWith, models, presets } from "../state/catalogue.js";
 import { attempt, notify } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -103,6 +103,7 @@ function PresetList({ openSidebar }) {
             <span class="summary" dir="auto">${visible(problem ?? description ?? "")}</span>
             <span class="state">${valid ? visible(model) : t.cannotBeUsed}</span>
           </a>
+          ${valid && html`<${IconButton} icon="add" label=${t.newChatWith(visible(name))} onClick=${() => chatWith(`preset/${name}`)} />`}
           <${IconButton} icon="trash" label=${t.deleteNamed(visible(name))} onClick=${() => askToDelete(name)} />
         </li>`)}</ul>
     </${Loaded}>
