@@ -392,7 +392,13 @@ EXAMPLES = int(os.environ.get("MOCHI_MODEL_EXAMPLES", "100"))
 Make = Callable[[], Bench]
 
 
-@pytest.fixture(params=["memory", "files", "database", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(
+    params=[
+        *("memory", "files"),
+        pytest.param("database", marks=pytest.mark.slow),
+        pytest.param("redis", marks=[needs_redis, pytest.mark.slow]),
+    ]
+)
 def make(
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -344,7 +344,7 @@ async def test_a_stream_is_text_and_one_finish_at_its_end(talk: Talk) -> None:
 
 
 @each_service(local=NOT_TOLD)
-@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 100_000])
 async def test_each_shape_is_its_calls_or_exactly_its_text(talk: Talk, size: int) -> None:
     """The table of ``tests/data/text_calls``, in single characters and whole."""
     expected, seen = {}, {}

@@ -111,6 +111,8 @@ async def test_what_the_reason_is_for_is_seen_whole_on_a_telephone(shared):
         await page.set_viewport_size({"width": 320, "height": 727})
         assert await reason.evaluate(FITS)
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await reason.press("Enter")
+        await answered(page)
 
 
 async def test_a_call_that_the_model_wrote_as_text_says_so(shared):

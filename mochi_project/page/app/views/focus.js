@@ -22,7 +22,7 @@ function remember() {
 /** Give the focus to the message box, or what else the page is for. */
 export function focusMain() {
   const message = window.matchMedia("(pointer: fine)").matches && document.getElementById("message");
-  (message || document.querySelector("main .scroller[tabindex]") || document.getElementById("main")).focus();
+  (message || document.querySelector("main .scroller[tabindex]") || document.querySelector("main"))?.focus();
 }
 
 /** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list; else to the message. */
