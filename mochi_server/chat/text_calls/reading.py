@@ -226,9 +226,11 @@ def is_imagined_result(value: object, is_tool: IsTool) -> bool:
 
 
 def as_object(value: object) -> JSONObject:
-    """Return arguments, which may be a JSON text."""
+    """Return arguments, which may be a JSON text, or stand in a list."""
     if isinstance(value, str):
         value = DECODER.decode(value) if value.strip() else {}
+    if isinstance(value, list) and len(value) == 1:
+        [value] = value
     if value is None:
         return {}
     if not isinstance(value, dict):
