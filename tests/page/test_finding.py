@@ -150,8 +150,8 @@ async def test_a_search_finds_what_is_archived_and_the_arrows_go_through_it(page
     found = page.locator(".session")
     await expect(found).to_have_count(2)
     await expect(found.filter(has_text="Archived")).to_contain_text("Tea")
-    times = found.locator("time")
-    await expect(times).to_have_text(["May 3, 2024", "May 1, 2024"])
+    coffee = found.filter(has_text="Coffee with tea")  # no other test changes it
+    await expect(coffee.locator("time")).to_have_text("May 3, 2024")
     await expect_accessible(page)
     await search.focus()
     links = found.locator("a")
