@@ -191,7 +191,7 @@ class CompletionService:
             setup = setup.within(session.metadata)
         model = await conversations.find_model(setup.model)
         ratio = conversations.windows.ratio(model.full_name)
-        offered = await self.chat.offered(setup, request.turn.selected, request.turn.allowed)
+        offered = await self.chat.offered(setup, request.turn)
         tools = [*request.turn.client_tools, *(tool.schema() for tool in offered.values())]
         system, history, new = request.split()
         own = None if system is None else SystemMessage(content=system).as_stored()

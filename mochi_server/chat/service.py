@@ -187,7 +187,7 @@ class ChatService:
             raise
         think = setup.think if request.think is None else request.think
         think = chosen.decide_thinking(think, unasked=request.thinks_unasked)
-        tools = await self.offered(setup, request.selected, request.allowed)
+        tools = await self.offered(setup, request)
         _check_right(tools)
         if tools or request.client_tools:
             settings = setup.tool_settings
@@ -228,7 +228,7 @@ class ChatService:
                 setup = await self.models.resolve(head.request.model or head.model, wait=True)
                 setup = replace(setup, model=head.model).within(session.metadata)
                 chosen = await self.conversations.find_model(head.model, think=head.request.think)
-                tools = await self.offered(setup, head.request.selected, head.request.allowed)
+                tools = await self.offered(setup, head.request)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
@@ -323,22 +323,13 @@ class ChatService:
             decided={name for name, (_, waits) in questions.items() if not waits},
         )
 
-    async def offered(
-        self,
-        setup: ModelSetup,
-        selected: Sequence[str] | None,
-        allowed: Sequence[str] | None = None,
-    ) -> dict[str, Tool]:
+    async def offered(self, setup: ModelSetup, request: TurnRequest) -> dict[str, Tool]:
         """Return the tools of a turn by name, the one that calls agents among them.
 
-        Args:
-            setup: What the model of the turn stands for.
-            selected: Names in the place of those that the setup has.
-            allowed: Names of those that the model may call; None: all.
-
         Raises:
-            ToolNotFound: ``selected`` names one that the setup does not have.
+            ToolNotFound: ``request.selected`` names one that the setup does not have.
         """
+        selected, allowed = request.selected, request.allowed
         if selected is not None and not selected:
             return {}
         settings = setup.tool_settings if selected is None else ToolSettings(tools=[*selected])

@@ -110,7 +110,9 @@ class Offers:
             if not (key in NAMES and isinstance(value, str) and self.name_of(value) == name)
         }
         inner = self._inner(name, rest)
-        fits = self.names_parameters(name, inner) or not (inner or self._required(name))
+        fits = self.names_parameters(name, inner) or not (
+            inner or required_of(self._parameters[name])
+        )
         return inner if fits else written
 
     def _inner(self, name: str, written: JSONObject) -> JSONObject:
@@ -126,9 +128,6 @@ class Offers:
         properties = self._properties(name)
         are_copied = [_is_copied(value, properties.get(key)) for key, value in arguments.items()]
         return bool(are_copied) and all(are_copied)
-
-    def _required(self, name: str) -> list[str]:
-        return required_of(self._parameters[name])
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         properties: Mapping[str, Any] = self._parameters[name]["properties"]
