@@ -192,7 +192,8 @@ class CompletionService:
         model = await conversations.find_model(setup.model)
         ratio = conversations.windows.ratio(model.full_name)
         offered = await self.chat.offered(setup, request.turn)
-        tools = [*request.turn.client_tools, *(tool.schema() for tool in offered.values())]
+        functions = request.turn.client_functions().values()
+        tools = [*functions, *(tool.schema() for tool in offered.values())]
         system, history, new = request.split()
         own = None if system is None else SystemMessage(content=system).as_stored()
 

@@ -189,7 +189,7 @@ class ChatService:
         think = chosen.decide_thinking(think, unasked=request.thinks_unasked)
         tools = await self.offered(setup, request)
         _check_right(tools)
-        if tools or request.client_tools:
+        if tools or request.client_functions():
             settings = setup.tool_settings
             if not request.must_call and (settings is None or not settings.is_prompted):
                 chosen.check_tools()
@@ -329,8 +329,8 @@ class ChatService:
         Raises:
             ToolNotFound: ``request.selected`` names one that the setup does not have.
         """
-        selected, allowed = request.selected, request.allowed
-        if selected is not None and not selected:
+        selected = request.selected
+        if any(names is not None and not names for names in (selected, request.allowed)):
             return {}
         settings = setup.tool_settings if selected is None else ToolSettings(tools=[*selected])
         tools = {**setup.tools, **(await self.tools.select(settings)).tools, **setup.tools}
@@ -344,7 +344,7 @@ class ChatService:
         return {
             name: tools[name]
             for name in (tools if selected is None else selected)
-            if allowed is None or name in allowed
+            if request.allows(name)
         }
 
     def start(self, turn: Turn) -> RunLog:

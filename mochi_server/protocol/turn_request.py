@@ -44,7 +44,7 @@ class TurnRequest:
     """Names of the server's tools of this turn; those of the session if None, else those of its
     preset or agent."""
     allowed: Sequence[str] | None = None
-    """Names of those of them that the model may call; None: all."""
+    """Names of what the model may call, of the server's tools and of the client's; None: all."""
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs:
     ``{"type": "function", "function": {"name", "description", "parameters"}}`` each. They come
@@ -74,12 +74,16 @@ class TurnRequest:
         return [question]
 
     def client_functions(self) -> dict[str, JSONObject]:
-        """Return the schemas of the functions that the client runs, by name."""
+        """Return the schemas of the client's functions that the model may call, by name."""
         functions = {}
         for tool in self.client_tools:
             function = tool["function"]
             functions[str(function["name"]) if isinstance(function, dict) else ""] = tool
-        return functions
+        return {name: functions[name] for name in functions if self.allows(name)}
+
+    def allows(self, name: str) -> bool:
+        """Return whether the model may call a tool, or a function of the client."""
+        return self.allowed is None or name in self.allowed
 
     def without_messages(self) -> Self:
         """Return it without what is stored in the session."""

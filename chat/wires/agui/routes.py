@@ -47,7 +47,7 @@ async def run_agent(request: HttpRequest) -> HttpResponseBase:
 async def _start(payload: RunAgentInput, session_id: str | None) -> StartedRun:
     props = payload.forwarded_props
     history = await read_history(payload, get_runtime().attachment_reader)
-    client_tools, tools = offered(payload.tools, none=False, only=None)
+    client_tools, tools = offered(payload.tools)
     if props.tools is not None:
         tools = [*props.tools, *(tools or ())]
     return await start_run(props, history, session_id, client_tools=client_tools, tools=tools)

@@ -141,10 +141,6 @@ class FrontEndTool(AgUiPart):
     description: str = ""
     parameters: dict[str, Any] | None = None
 
-    @property
-    def function_name(self) -> str:
-        return self.name
-
     def schema_for_model(self) -> JSONObject:
         return function_schema(self.name, self.description, self.parameters)
 

@@ -72,10 +72,7 @@ async def _read(
 ) -> CompletionRequest:
     await reader.read(payload.system, payload.messages)
     choice = payload.tool_choice
-    allowed = [choice.name or ""] if choice is not None and choice.type == "tool" else None
-    client_tools, tools = offered(
-        payload.tools, none=choice is not None and choice.type == "none", only=allowed
-    )
+    client_tools, tools = offered(payload.tools)
     return CompletionRequest(
         messages=reader.messages,
         turn=TurnRequest(
@@ -87,7 +84,7 @@ async def _read(
             client_tools=client_tools,
             must_call=choice is not None and choice.type in ("any", "tool"),
             selected=tools,
-            allowed=allowed,
+            allowed=None if choice is None else choice.allowed,
         ),
         think_if_able=payload.thinking is not None and payload.thinking.type != "enabled",
         session_id=session_id,

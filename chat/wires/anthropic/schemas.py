@@ -223,10 +223,6 @@ class CustomTool(RequestPart):
     description: str = ""
     input_schema: dict[str, Any]
 
-    @property
-    def function_name(self) -> str:
-        return self.name
-
     def schema_for_model(self) -> JSONObject:
         return function_schema(self.name, self.description, self.input_schema)
 
@@ -236,10 +232,6 @@ class VendorTool(RequestPart):
 
     type: str
     name: str = Field(min_length=1, max_length=128)
-
-    @property
-    def function_name(self) -> str:
-        return self.name
 
     def schema_for_model(self) -> JSONObject:
         function: JSONObject = {"name": self.name, **VENDOR_TOOLS[self.type]}
@@ -274,6 +266,13 @@ class ToolChoice(RequestPart):
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
+
+    @property
+    def allowed(self) -> list[str] | None:
+        """Names of those that it may call; None: all."""
+        if self.type == "tool":
+            return [self.name or ""]
+        return [] if self.type == "none" else None
 
 
 class Thinking(RequestPart):

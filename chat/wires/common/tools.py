@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from mochi_server.errors import JSONObject
@@ -12,9 +12,6 @@ from .schemas import ServerTools
 
 class ClientFunction(Protocol):
     """A function of the client, as a vendor's request describes it."""
-
-    @property
-    def function_name(self) -> str: ...
 
     def schema_for_model(self) -> JSONObject:
         """Return its schema, as providers take it."""
@@ -34,23 +31,9 @@ def function_schema(
 
 def offered(
     tools: Sequence[ClientFunction | ServerTools] | None,
-    *,
-    none: bool,
-    only: Collection[str] | None,
 ) -> tuple[list[JSONObject], list[str] | None]:
-    """Return the schemas of the client's functions, and the names of the server's tools.
-
-    Args:
-        tools: Those of the request.
-        none: Whether the model may call no tool.
-        only: Names of the functions that it may call; None: all. Of the server's tools those are
-            ``TurnRequest.allowed``.
-    """
-    if none:
-        return [], []
+    """Return the schemas of the client's functions, and the names of the server's tools."""
     functions = [tool for tool in tools or () if not isinstance(tool, ServerTools)]
     servers = [tool for tool in tools or () if isinstance(tool, ServerTools)]
     names = [name for tool in servers for name in tool.names] if servers else None
-    if only is not None:
-        functions = [tool for tool in functions if tool.function_name in only]
     return [tool.schema_for_model() for tool in functions], names

@@ -46,7 +46,7 @@ api = WireAPI("ollama")
 async def chat(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, as a stream unless the client wants it in one piece."""
     payload = await read_body(request, OllamaChatRequest)
-    functions, names = offered(payload.tools, none=False, only=None)
+    functions, names = offered(payload.tools)
     return await _answer(
         request, payload, "chat", payload.messages, client_tools=functions, selected=names
     )

@@ -69,10 +69,6 @@ class ToolOfClient(RequestPart):
     type: Literal["function"] = "function"
     function: FunctionOfClient
 
-    @property
-    def function_name(self) -> str:
-        return self.function.name
-
     def schema_for_model(self) -> JSONObject:
         return {"type": "function", "function": self.function.model_dump(mode="json")}
 

@@ -116,10 +116,7 @@ def _base64(vector: Sequence[float]) -> str:
 
 async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
     messages, files = await read_history(payload.messages, get_runtime().attachment_reader)
-    choice = payload.tool_choice
-    named = None if choice is None or isinstance(choice, str) else choice
-    allowed = None if named is None else [*named.names]
-    client_tools, tools = offered(payload.tools, none=choice == "none", only=allowed)
+    client_tools, tools = offered(payload.tools)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -129,9 +126,9 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
             think=THINK[payload.reasoning_effort],
             response_format=format_of(payload.response_format, "response_format"),
             client_tools=client_tools,
-            must_call=choice == "required" if named is None else named.must_call,
+            must_call=payload.must_call,
             selected=tools,
-            allowed=allowed,
+            allowed=payload.allowed,
             thinks_unasked=True,
         ),
     )

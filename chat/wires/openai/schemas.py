@@ -130,10 +130,6 @@ class ClientTool(RequestPart):
     type: Literal["function"]
     function: FunctionSchema
 
-    @property
-    def function_name(self) -> str:
-        return self.function.name
-
     def schema_for_model(self) -> JSONObject:
         function = self.function
         return function_schema(function.name, function.description, function.parameters)
@@ -259,6 +255,22 @@ class ChatCompletionRequest(AnswerRequest):
     reasoning_effort: Effort | None = None
     response_format: dict[str, Any] | None = None
     logprobs: Literal[False] | None = None
+
+    @property
+    def allowed(self) -> list[str] | None:
+        """Names of the tools that the model may call; None: all."""
+        choice = self.tool_choice
+        if choice is None or isinstance(choice, str):
+            return [] if choice == "none" else None
+        return choice.names
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the model must call a tool."""
+        choice = self.tool_choice
+        if choice is None or isinstance(choice, str):
+            return choice == "required"
+        return choice.must_call
 
 
 class TextCompletionRequest(AnswerRequest):

@@ -202,9 +202,7 @@ async def _read(
     messages, files = await read_items(items, get_runtime().attachment_reader)
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
-    choice = payload.tool_choice
-    allowed = None if choice is None or isinstance(choice, str) else [*choice.names]
-    client_tools, tools = offered(payload.usable_tools, none=payload.calls_no_tool, only=allowed)
+    client_tools, tools = offered(payload.usable_tools)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -216,9 +214,9 @@ async def _read(
             if payload.text
             else None,
             client_tools=client_tools,
-            must_call=payload.must_call_tool,
+            must_call=payload.must_call,
             selected=tools,
-            allowed=allowed,
+            allowed=payload.allowed,
             thinks_unasked=True,
         ),
         session_id=session_id,

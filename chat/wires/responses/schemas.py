@@ -175,10 +175,6 @@ class OfferedFunction(RequestPart):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
-    @property
-    def function_name(self) -> str:
-        return self.name
-
     def schema_for_model(self) -> JSONObject:
         return function_schema(self.name, self.description, self.parameters)
 
@@ -222,7 +218,8 @@ class AllowedTools(RequestPart):
 
     @property
     def names(self) -> list[str]:
-        return [tool.name for tool in self.tools if tool.name is not None]
+        named = () if self.mode == "none" else self.tools
+        return [tool.name for tool in named if tool.name is not None]
 
 
 def _choice_kind(value: object) -> str:
@@ -305,13 +302,15 @@ class ResponseQuestion(RequestPart):
         return [tool for tool in self.tools or () if not isinstance(tool, OtherTool)]
 
     @property
-    def calls_no_tool(self) -> bool:
-        """Whether the model may call no tool."""
+    def allowed(self) -> list[str] | None:
+        """Names of the tools that the model may call; None: all."""
         choice = self.tool_choice
-        return (choice.mode if isinstance(choice, AllowedTools) else choice) == "none"
+        if choice is None or isinstance(choice, str):
+            return [] if choice == "none" else None
+        return choice.names
 
     @property
-    def must_call_tool(self) -> bool:
+    def must_call(self) -> bool:
         """Whether the model must call a tool."""
         choice = self.tool_choice
         if isinstance(choice, ChosenFunction):

@@ -62,5 +62,5 @@ async def _start(payload: UIChatRequest, session_id: str | None) -> StartedRun:
     if payload.trigger == "regenerate-message" and session_id not in (None, NEW_SESSION):
         raise InvalidRequest("An answer of a session is regenerated with its own route.")
     history = await read_history(payload.messages, get_runtime().attachment_reader)
-    client_tools, tools = offered(payload.tools, none=False, only=None)
+    client_tools, tools = offered(payload.tools)
     return await start_run(payload, history, session_id, client_tools=client_tools, tools=tools)

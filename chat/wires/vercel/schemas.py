@@ -111,10 +111,6 @@ class UITool(UIPart):
     description: str = ""
     input_schema: dict[str, Any] | None = None
 
-    @property
-    def function_name(self) -> str:
-        return self.name
-
     def schema_for_model(self) -> JSONObject:
         return function_schema(self.name, self.description, self.input_schema)
 

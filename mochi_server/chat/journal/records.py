@@ -184,7 +184,7 @@ def encode_head(head: RunHead) -> bytes:
 
 
 _OWN_FIELDS: Final = tuple(n for n in RunHead.__slots__ if n not in {"request", "owner"})
-_REQUEST_FIELDS: Final = ("think", "wait", "selected", "continues", "keep")
+_REQUEST_FIELDS: Final = ("think", "wait", "selected", "allowed", "continues", "keep")
 
 
 def _head_of(stored: dict[str, Any]) -> RunHead:

@@ -119,6 +119,15 @@ def call(tool: str, call_id: str = "call_1", /, **arguments: Any) -> dict[str, A
     return {"id": call_id, "name": tool, "arguments": arguments}
 
 
+def function(name: str) -> dict[str, Any]:
+    """Return the schema of a function that the client runs."""
+    parameters = {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": name, "parameters": parameters},
+    }
+
+
 async def ask(engine: Bench, session: str) -> str:
     """Start a run that nobody reads, and return its id when it waits without a process."""
     started = await engine.runtime.run_control.start(
@@ -282,6 +291,25 @@ async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_beg
     assert after.keys() == before.keys() == repair.keys()
     sizes = {"num_ctx", "num_predict"}
     assert all(after[name] == before[name] for name in before.keys() - sizes)
+
+
+async def test_a_run_that_is_taken_up_may_call_what_it_began_with(first, house, ollama):
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Done."])
+    request = TurnRequest(
+        message="Do it.",
+        continues=True,
+        allowed=["erase", "ask_back"],
+        client_tools=[function("ask_back"), function("send_mail")],
+    )
+    started = await first.runtime.run_control.start(await session_of(first), request)
+    started.reader.leave()
+    await waiting(first, started.run_id)
+    await decide(first)
+    assert (await ended(first, started.run_id))["state"] == "done"
+    assert house.ran == ["erased a"]
+    offered = [[tool["function"]["name"] for tool in chat["tools"]] for chat in ollama.chats]
+    assert offered == [["erase", "ask_back"]] * 2
 
 
 @in_postgresql_too
