@@ -18,6 +18,7 @@ export const marked = (snippet) => snippet.map(({ text, match }) => (match ? htm
 
 /** Return the index of the first message that has the most of these words, or -1. */
 function placeOf(words, messages) {
+  if (words.length === 0) return -1; // in a long chat, reading it all takes as long as drawing it
   let most = 0;
   let place = -1;
   messages.forEach(({ content }, index) => {
