@@ -13,9 +13,10 @@ _PIPES = (
     *("python_tag", "tool_call", "tool_calls", "call", "START_ACTION", "END_ACTION"),
     *("tool_call_begin", "tool_call_end", "tool_calls_begin", "tool_calls_end"),
     *("tool_calls_section_begin", "tool_calls_section_end"),
-    *("eom_id", "eot_id", "im_end", "end"),
+    *("eom_id", "eot_id", "im_end", "im_start", "end", "endoftext", "end_of_text"),
 )
 _DEEPSEEK = ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "outputs▁begin")
+_ENDS = ("<｜end▁of▁sentence｜>", "<end_of_turn>", "</s>")
 _BRACKETS = ("TOOL_CALLS", "TOOL_CALL", "TOOL_REQUEST", "END_TOOL_REQUEST", "CALL_ID")
 _FENCES_OF_CALLS = ("tool_call", "tool_calls", "tool_code", "tool", "function_call")
 
@@ -23,7 +24,7 @@ MARKS: Final[tuple[str, ...]] = (
     *(f"<{slash}{tag}>" for tag in _TAGS for slash in ("", "/")),
     *(f"<|{slash}{word}|>" for word in _PIPES for slash in ("", "/")),
     *(f"<｜tool▁{words}｜>" for words in _DEEPSEEK),
-    "<｜end▁of▁sentence｜>",
+    *_ENDS,
     *(f"[{slash}{word}]" for word in _BRACKETS for slash in ("", "/")),
     *(f"```{language}" for language in _FENCES_OF_CALLS),
 )
