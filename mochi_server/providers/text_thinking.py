@@ -15,8 +15,8 @@ from ..protocol.messages import ToolCall
 
 TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 """Closing tags by those that open."""
-UNOPENED: Final = re.compile(r"(?:^|\n)[ \t]*</think(?:ing)?>[ \t]*\r?\n")
-"""The end of thinking that a template has opened."""
+UNOPENED: Final = re.compile(r"\n[ \t]{0,20}</think(?:ing)?>[ \t]{0,20}\r?\n")
+"""The end of thinking that a template has opened, in a text behind a line break."""
 
 _OPEN: Final = "|".join(map(re.escape, TAGS))
 _BEGIN: Final = re.compile(rf"\s*({_OPEN})?")
@@ -123,6 +123,7 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
     Templates that open the thinking themselves leave only that in the reply.
     """
+    text = f"\n{text}"
     end = UNOPENED.search(text)
     if end is None:
         return None

@@ -40,6 +40,8 @@ _END_OF_THINKING: Final = 64
 _LEFT_OF_MARK: Final = ">"
 """The end of a mark whose beginning some templates take away, before a call that begins a reply."""
 _MAY_BEGIN: Final = re.compile(r"[<\[{`>]")
+_PIECE: Final = re.compile(r"[^}>)]*[}>)]|[^}>)]+")
+"""A text up to what may be the end of a call."""
 _TICKS: Final = re.compile(r"`*")
 _EXAMPLE: Final = re.compile(
     r"\bexamples?\b|\be\.g\.|\bfor instance\b|\blooks? like\b"
@@ -77,7 +79,7 @@ class TextCalls:
                 break
             match chunk:
                 case ContentDelta():
-                    self._add_text(self._behind_thinking(chunk, made), made)
+                    self._add(chunk.content, made)
                 case ToolCall():  # the provider has read them itself
                     made += [*self.flush(), chunk]
                     self._is_off, self._tail = True, None
@@ -93,30 +95,40 @@ class TextCalls:
         held, self._held = self._held, ""
         return [ContentDelta(held)] if held else []
 
-    def _behind_thinking(self, chunk: ContentDelta, made: list[Chunk]) -> ContentDelta:
-        """Begin anew where all text so far was thinking that the template had opened."""
-        if self._tail is None:
-            return chunk
-        text = self._tail + chunk.content
-        if (end := UNOPENED.search(text)) is None:
-            self._tail = text[-_END_OF_THINKING:]
-            return chunk
-        size = end.end() - len(self._tail)
-        made += [*self.flush(), ContentDelta(chunk.content[:size])]
-        self._tail, self._is_off, self._refused = None, False, 0
-        self._shown, self._place = "", TextEnd()
-        return ContentDelta(chunk.content[size:])
+    def _add(self, text: str, made: list[Chunk]) -> None:
+        """Add a text; begin anew where all so far was thinking that the template had opened."""
+        end = self._end_of_thinking(text)
+        self._add_pieces(text[:end], made)
+        if end is not None and not self.is_over:
+            made += self.flush()
+            self._tail, self._is_off, self._refused = None, False, 0
+            self._shown, self._place = "", TextEnd()
+            self._add_pieces(text[end:], made)
 
-    def _add_text(self, chunk: ContentDelta, made: list[Chunk]) -> None:
-        text = chunk.content
-        if self._is_off:
-            made.append(chunk)
-        elif not self._held and not _MAY_BEGIN.search(text):
+    def _end_of_thinking(self, text: str) -> int | None:
+        if self._tail is None:
+            return None
+        tail = self._tail + text
+        if (end := UNOPENED.search(tail)) is not None:
+            return end.end() - len(self._tail)
+        self._tail = tail[-_END_OF_THINKING:]
+        return None
+
+    def _add_pieces(self, text: str, made: list[Chunk]) -> None:
+        """Add a text, up to each end of a call in turn: the model may be over with any."""
+        is_plain = self._is_off or not (self._held or _MAY_BEGIN.search(text))
+        for piece in [text] if is_plain else _PIECE.findall(text):
+            if not self.is_over:
+                self._add_text(piece, made)
+
+    def _add_text(self, text: str, made: list[Chunk]) -> None:
+        shown = text
+        if not self._is_off and (self._held or _MAY_BEGIN.search(text)):
+            shown = self._free(self._held + text)
+        elif not self._is_off:
             self._show(text)
-            made += [chunk] if text else []
-        elif shown := self._free(self._held + text):
-            made.append(ContentDelta(shown))
-        if self._held and any(end in text for end in "}>)") and self._repeats():
+        made += [ContentDelta(shown)] if shown else []
+        if self._held and text.endswith(("}", ">", ")")) and self._repeats():
             finish = Finish(reason="stop")
             made += [*self._end(finish), finish]
             self.is_over = True

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mochi_server.chat.text_calls import TextCalls
@@ -107,6 +107,24 @@ def test_a_model_that_repeats_calls_is_stopped_and_makes_each_once(
     assert [each.name for each in calls if isinstance(each, ToolCall)] == names
     assert len(calls) == len(names)
     assert isinstance(finish, Finish)
+
+
+CALLS = [OSLO.strip(), NOTES.strip(), "{'name': 'notes', 'args': {}}", "[list_notes()]"]
+CALLS += ["<function=list_notes></function>", "list_notes()", OSLO[:-3], '{"result": "rain"}']
+
+
+@given(st.lists(st.sampled_from(CALLS) | st.sampled_from(WORDS), max_size=12), st.randoms())
+@example([NOTES, NOTES, NOTES, "There you are."], Random(1))
+@example(["[list_notes()]\n", "[list_notes()]\n", "list_notes()", "m"], Random(1))
+@example(["I see.</think>\n", '{"function": {"name": "list_notes", "arguments": "{}"}'], Random(1))
+@example([NOTES * 3, "\n</think>\n", OSLO], Random(1))
+def test_what_a_reply_becomes_does_not_depend_on_where_it_is_cut(
+    pieces: list[str], random: Random
+) -> None:
+    text = "".join(pieces)
+    size = random.randrange(1, 40)
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    assert replied([text]) == replied(text) == replied(parts)
 
 
 @pytest.mark.parametrize("text", ["x{", "`", "<", "[", '{"a":1},', "\n{"])
