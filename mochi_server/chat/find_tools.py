@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from ..core.aio import in_thread
@@ -27,6 +27,7 @@ from ..errors import JSONObject
 from ..providers.common.tools import parameters_of
 from ..services.requests import RequestBuilder
 from ..sessions import ChatSession
+from ..sessions.catalogue.search_text import JOINT, normalize, split_unspaced
 from ..tools.base import RESERVED_IN_CHATS, InvalidArguments, Tool, ToolContext, ToolOutput
 
 FIND_TOOLS: Final = "find_tools"
@@ -35,7 +36,7 @@ MOST_FOUND: Final = 8
 MOST_READ: Final = 500
 """Messages of a session, from the end, in which tools are looked for."""
 
-_MOST_WORDS: Final = 30
+_MOST_TERMS: Final = 30
 _MOST_SERVERS: Final = 30
 _MOST_OF_LINE: Final = 200
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -106,8 +107,7 @@ class FindTools(Tool):
         yield ToolOutput("\n".join(lines))
 
     def _find(self, query: str) -> list[Any]:
-        words = _WORD.findall(_HUMP.sub(" ", query))[:_MOST_WORDS]
-        match = " OR ".join(f'"{word}"' for word in words)
+        match = " OR ".join(f'"{term}"' for term in _terms(query))
         with closing(sqlite3.connect(":memory:")) as database:
             database.execute(
                 "CREATE VIRTUAL TABLE tools USING fts5 (name, description, parameters, "
@@ -123,9 +123,27 @@ class FindTools(Tool):
 
 
 def _row(function: Mapping[str, Any]) -> tuple[str, str, str]:
-    name = _HUMP.sub(" ", str(function["name"]))
     parameters = json.dumps(parameters_of({"function": function})["properties"], ensure_ascii=False)
-    return name, str(function.get("description") or ""), parameters
+    texts = str(function["name"]), str(function.get("description") or ""), parameters
+    name, description, properties = (split_unspaced(_folded(text)) for text in texts)
+    return name, description, properties
+
+
+def _folded(text: str) -> str:
+    """Return a text in small letters, behind it the words that stand together in ``GitHub``."""
+    text = normalize(text)
+    parts = (_HUMP.sub(" ", word) for word in _WORD.findall(text) if _HUMP.search(word))
+    return " ".join([text, *parts]).casefold()
+
+
+def _terms(query: str) -> list[str]:
+    """Return the words of a query; of scripts without spaces, any two neighbours."""
+    terms: dict[str, None] = {}
+    for word in _WORD.findall(_folded(query)):
+        characters = split_unspaced(word).strip(JOINT).split(JOINT)
+        pairs = [" ".join(pair) for pair in pairwise(characters)]
+        terms |= dict.fromkeys(pairs or characters)
+    return [*terms][:_MOST_TERMS]
 
 
 def _line(function: Mapping[str, Any]) -> str:

@@ -215,6 +215,27 @@ async def test_words_that_no_tool_has_find_nothing(engine: Bench, ollama: FakeOl
     assert "some words" in told[1]
 
 
+async def test_words_are_found_in_every_script_and_spelling(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    functions = functions_of(
+        film="Open a film on YouTube.",
+        zh="在日历中创建一个新的事件",
+        ja="カレンダーに予定を追加します",
+        ko="달력에 일정을 추가합니다",
+        ru="Добавить событие в календарь",
+        de="Die Größe ändern",
+    )
+    queries = ("YouTube", "youtube", "新建事件", "カレンダー", "일정 추가", "СОБЫТИЕ", "grosse")
+    arguments = [{"query": query} for query in queries]
+    ollama.reply(tool_calls=[{"name": "find_tools", "arguments": each} for each in arguments])
+    events = await engine.turn(await engine.session(), client_tools=functions)
+    results = sorted(of_type(events, "tool_result"), key=lambda each: each["call_index"])
+    told = [str(each["result"]).splitlines()[1:] for each in results]
+    found = [[line.split(":")[0] for line in lines] for lines in told]
+    assert found == [["- film"], ["- film"], ["- zh"], ["- ja"], ["- ko"], ["- ru"], ["- de"]]
+
+
 async def test_they_are_described_where_a_model_has_none(engine: Bench, ollama: FakeOllama) -> None:
     session = await session_of(engine, tool_mode="prompted")
     ollama.reply(["Hello."])
