@@ -204,15 +204,23 @@ class ToolShelf:
         return chosen
 
 
+def are_searched(schemas: Sequence[JSONObject], tokens: int, room: int | None) -> bool:
+    """Return whether tools that take so many tokens are not all offered.
+
+    They are where they fit, where there is one alone, or one has the name of what finds others.
+    """
+    is_taken = any(_name(schema) == FIND_TOOLS for schema in schemas)
+    return room is not None and tokens > room and len(schemas) > 1 and not is_taken
+
+
 def shelf_of(
     schemas: Sequence[JSONObject], requests: RequestBuilder, session: ChatSession
 ) -> ToolShelf | None:
-    """Return the shelf of a turn; None where its tools fit, or one has the name of the finder."""
+    """Return the shelf of a turn whose tools are searched; None for another one."""
     room = requests.room_for_tools(session)
-    if room is None or requests.tool_tokens(schemas) <= room:
+    if room is None or not are_searched(schemas, requests.tool_tokens(schemas), room):
         return None
-    is_taken = any(_name(schema) == FIND_TOOLS for schema in schemas)
-    return None if is_taken or len(schemas) == 1 else ToolShelf(schemas, requests, room)
+    return ToolShelf(schemas, requests, room)
 
 
 def _name(schema: JSONObject) -> str:

@@ -16,6 +16,7 @@ from ..services.requests import RequestExtras
 from ..sessions import SessionManager
 from ..sessions.types import ContextWindowConfig, SessionMetadata, ToolSettings
 from ..tools.catalogue import ToolCatalogue
+from .find_tools import are_searched
 from .runs.registry import RunRegistry
 from .session_agents import SessionAgents
 
@@ -59,7 +60,7 @@ class StatusService:
             "tools_enabled": bool(active),
             "active_tools": list(active),
             "tool_tokens": tool_tokens,
-            "tools_are_searched": room is not None and tool_tokens > room,
+            "tools_are_searched": are_searched(schemas, tool_tokens, room),
             "unknown_tools": [name for name in selection.unknown if name not in missing],
             "unknown_tool_group": selection.unknown_group,
             "missing_tools": missing,

@@ -70,8 +70,7 @@ class Turn:
         of_clients = [*self.client_tools.values()]
         offered = RequestExtras(tools=[*own, *of_clients], must_call=self.must_call)
         shelf = await self._shelf(offered.tools)
-        withheld = own if shelf is None else [*own, shelf.finder.schema()]
-        clients = RequestExtras(tools=of_clients, withheld=withheld, must_call=self.must_call)
+        clients = RequestExtras(tools=of_clients, withheld=own, must_call=self.must_call)
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds
@@ -129,8 +128,9 @@ class Turn:
             return offered, clients
         tools, others = await self.conversation.on_offer(shelf)
         of_clients = [tool for tool in tools if tool in self.client_tools.values()]
+        not_of_clients = [tool for tool in tools if tool not in of_clients]
         offered = replace(offered, tools=tools, withheld=others)
-        return offered, replace(clients, tools=of_clients)
+        return offered, replace(clients, tools=of_clients, withheld=[*not_of_clients, *others])
 
     def _only_finds(self, reply: Reply, shelf: ToolShelf | None) -> bool:
         """Return whether all calls of a reply look for tools: no such call meets a demand."""

@@ -128,6 +128,21 @@ async def test_the_window_that_a_person_has_set_counts(engine: Bench, ollama: Fa
     assert offered(ollama.chats[0]) == ["find_tools"]
 
 
+async def test_one_tool_is_offered_however_large_it_is(engine: Bench, ollama: FakeOllama) -> None:
+    session = await session_of(engine, NAMES[0])
+
+    def narrow(found: Any) -> None:
+        found.metadata.context_window_config = ContextWindowConfig(
+            current_window=128, manual_override=True
+        )
+
+    await engine.sessions.update(session, narrow)
+    status = await engine.runtime.status.of(session)
+    await engine.turn(session)
+    assert offered(ollama.chats[0]) == NAMES[:1]
+    assert status["tools_are_searched"] is False
+
+
 async def test_functions_of_a_client_are_found_as_well(engine: Bench, ollama: FakeOllama) -> None:
     finds(ollama, "song list music")
     ollama.reply(tool_calls=[{"name": "music__list_song", "arguments": {}}])
@@ -146,6 +161,19 @@ async def test_a_search_that_is_repeated_as_text_is_not_shown(
     events = await engine.turn(session)
     assert '"arguments"' not in text_of(events)
     assert "github__create_issue" in text_of(events)
+
+
+async def test_a_function_that_was_not_found_is_called_as_text_also_without_other_tools(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The model has repeated its search, and has to answer without the server's tools."""
+    for _ in range(3):
+        finds(ollama, "github issue")
+    ollama.reply(['{"name": "music__list_song", "arguments": {"name": "Hey"}}'])
+    events = await engine.turn(await engine.session(), client_tools=functions_of())
+    [complete] = of_type(events, "message_complete")
+    assert [call["name"] for call in complete["client_calls"]] == ["music__list_song"]
+    assert text_of(events) == ""
 
 
 def functions_of(**descriptions: str) -> list[Any]:
