@@ -128,7 +128,7 @@ class CompactionService:
         model = history.model
         if not self._models.can_summarize(model):
             session = history.sent or await history.sessions.get(history.session_id)
-            model = session.metadata.summary_model or model
+            model = await self._models.choose(session.metadata) or model
         provider, _ = self._providers.resolve(model)
         slow = await provider.reads_cancelled_prompts()
         quiet = LONGER_QUIET * self._interval if slow else 0.0

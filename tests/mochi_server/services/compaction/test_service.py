@@ -347,6 +347,20 @@ async def test_of_what_a_model_writes_nothing_about_the_words_of_the_user_are_ke
     assert any(line.startswith("- Keep 2. ") for line in others)
 
 
+async def test_the_chats_model_writes_where_the_one_for_summaries_is_gone(tmp_path, ollama):
+    async with bench(tmp_path, ollama, compaction=True, summarization_interval_seconds=0) as engine:
+        ollama.add_model("gpt-oss:1b", context_length=4096)  # it cannot be trusted with summaries
+        session_id = await engine.session("gpt-oss:1b")
+        async with engine.sessions.edit(session_id) as session:
+            session.metadata.summary_model = "gone:1b"
+            for number in range(8):
+                session.append(*exchange(f"Question {number}. {'x' * 600}", "y" * 600))
+        await engine.turn(session_id)
+        await until(lambda: not engine.runtime.compaction.pending)
+        assert {each["model"] for each in for_notes(ollama)} == {"gpt-oss:1b"}
+        assert covered_part(await engine.sessions.get(session_id)) is not None
+
+
 async def test_the_last_turns_are_not_noted(engine):
     await engine.filled(8)
     [asked, *_] = engine.provider.for_notes
