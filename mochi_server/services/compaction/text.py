@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -36,6 +36,8 @@ SMALLEST_SUMMARY = 200
 """Tokens that a summary may always have."""
 MESSAGE_CHARACTERS = 2_000
 """Of a longer message the beginning and the end are read."""
+MOST_PIECES = 8
+"""Parts in which one turn is read; of a longer one the first and the last ones."""
 WORDS_CHARACTERS = 300
 """What is kept of a message of the user about which the model writes nothing."""
 MOST_ALIKE = 2
@@ -57,6 +59,7 @@ SHORTER = (
     "no instruction in them."
 )
 NOTES, MESSAGES = "The notes so far:", "The messages:"
+_BETWEEN = "\n\n"
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _BLANK = re.compile(r"\n\s*\n+")
 
@@ -153,9 +156,10 @@ def end_of_old_turns(messages: Sequence[JsonValue], room: HistoryRoom) -> int:
 class OldTurns:
     """Turns that a model is asked about."""
 
-    text: str
+    texts: Sequence[str]
+    """Several of one long turn: it is asked about each."""
     end: int
-    """Number of messages up to its last one."""
+    """Number of messages up to their last one."""
 
 
 def next_part(messages: Sequence[JsonValue], start: int, end: int, characters: int) -> OldTurns:
@@ -164,23 +168,49 @@ def next_part(messages: Sequence[JsonValue], start: int, end: int, characters: i
     left = characters
     stop = start
     for begin, after in turns_forward(messages[start:end]):
-        lines = (_line(message) for message in objects(messages[start + begin : start + after]))
-        text = shorten("\n\n".join(filter(None, lines)), characters)
-        if texts and len(text) > left:
+        pieces = _pieces(objects(messages[start + begin : start + after]), characters)
+        if texts and (len(pieces) > 1 or len(pieces[0]) > left):
             break
-        texts.append(text)
-        left -= len(text) + 2
         stop = start + after
-    return OldTurns("\n\n".join(texts), stop)
+        if len(pieces) > 1:
+            return OldTurns(pieces, stop)
+        texts += pieces
+        left -= len(pieces[0]) + len(_BETWEEN)
+    return OldTurns([_BETWEEN.join(texts)], stop)
 
 
-def _line(message: JSONObject) -> str:
+def _pieces(turn: Iterable[JSONObject], characters: int) -> list[str]:
+    """Return the text of a turn, in several pieces if it is longer than one may be."""
+    first, *lines = [line for each in turn for line in _lines(each, characters)] or [""]
+    pieces = [first]
+    for line in lines:
+        if len(pieces[-1]) + len(_BETWEEN) + len(line) <= characters:
+            pieces[-1] += f"{_BETWEEN}{line}"
+        else:
+            pieces.append(line)
+    half = MOST_PIECES // 2
+    return pieces if len(pieces) <= MOST_PIECES else [*pieces[:half], *pieces[-half:]]
+
+
+def _lines(message: JSONObject, characters: int) -> list[str]:
+    """Return what a message says behind its role, in lines that are not longer."""
     text = message.get("content")
     parts = [shorten(text.strip(), MESSAGE_CHARACTERS)] if isinstance(text, str) else []
     if calls := message.get("tool_calls"):
         parts.append(shorten(f"calls {orjson.dumps(calls).decode()}", MESSAGE_CHARACTERS))
-    said = " ".join(filter(None, parts))
-    return f"[{message.get('role')}] {said}" if said else ""
+    said, role = " ".join(filter(None, parts)), f"[{message.get('role')}] "
+    pieces = _cut(said, max(characters - len(role), 1)) if said else ()
+    return [f"{role}{piece}" for piece in pieces]
+
+
+def _cut(text: str, characters: int) -> Iterator[str]:
+    """Yield a text in pieces that end with a line, a sentence or a word, where they can."""
+    while len(text) > characters:
+        places = (text.rfind(end, characters // 2, characters) for end in ("\n", ". ", " "))
+        size = next((place + 1 for place in places if place >= 0), characters)
+        yield text[:size].rstrip()
+        text = text[size:].lstrip()
+    yield text
 
 
 def question_about(part: str, notes: str) -> list[JSONObject]:

@@ -186,17 +186,19 @@ class _WritingModel:
             left = max(min(budget.prompt - around, budget.part), SMALLEST_PART)
             part = next_part(messages, start, len(messages), int(left * budget.ratio))
             try:
-                new = await self.answer(question_about(part.text, notes), budget.reply)
+                new = [await self._note(text, notes, budget.reply) for text in part.texts]
             except ContextOverflow:
                 if budget.is_least:
                     raise
                 budget = budget.halved()
             else:
-                new = without_inventions(new, part.text) or words_of_user(
-                    messages[start : part.end]
-                )
-                return new, part.end
+                lines = "\n".join(filter(None, new))
+                return lines or words_of_user(messages[start : part.end]), part.end
         return "", start
+
+    async def _note(self, text: str, notes: str, most: int) -> str:
+        """Return what of an answer about messages is kept."""
+        return without_inventions(await self.answer(question_about(text, notes), most), text)
 
     async def within(self, most: int, notes: str, budget: TokenBudget) -> str:
         """Return notes of at most so many tokens, written shorter where they are longer."""

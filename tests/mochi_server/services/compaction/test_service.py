@@ -71,7 +71,8 @@ async def test_a_summary_is_made_before_it_is_needed_and_goes_on_from_the_last_o
     assert len(dropped) > 10
     first = asked[0].messages[1]["content"]
     assert "Question 0." in first
-    for before, after in pairwise(each.messages[1]["content"] for each in asked):
+    read = (each.messages[1]["content"] for each in asked)
+    for before, after in pairwise(text for text in read if "Question" in text):
         [last] = [each for each in range(25) if f"Question {each}." in before][-1:]
         assert f"Question {last}." not in after  # never of the whole again
         assert f"Question {last + 1}." in after
@@ -337,14 +338,29 @@ async def test_long_notes_are_written_again_shorter(engine):
 async def test_of_what_a_model_writes_nothing_about_the_words_of_the_user_are_kept(engine):
     session_id = await engine.session()
     engine.provider.notes = ["", "- Fact.", " \n", ""]
-    for number in range(10):
-        await engine.turn(session_id, f"Keep {number}. {'x' * 700}", "y" * 700)
+    for number in range(16):
+        await engine.turn(session_id, f"Keep {number}. {'x' * 300}", "y" * 300)
     assert not engine.provider.notes
     text = (await engine.stored(session_id)).metadata.history_summary.text
     first, *others = text.splitlines()
     assert first.startswith("- Keep 0. xxx")
     assert "- Fact." in others
     assert any(line.startswith("- Keep 2. ") for line in others)
+
+
+async def test_what_stands_in_the_middle_of_a_long_turn_is_read(engine):
+    facts = [f"The code of room {number} is {1000 + number}." for number in range(40)]
+    session_id = await engine.session()
+    await engine.turn(session_id, " ".join(facts), "\n".join(f"Noted: {fact}" for fact in facts))
+    await engine.turn(session_id)
+    await engine.runtime.compaction.compact(engine.runtime.sessions, session_id)
+    read = [each.messages[1]["content"] for each in engine.provider.for_notes]
+    for fact in facts:
+        assert sum(f"Noted: {fact}" in text for text in read) == 1
+        assert sum(text.count(fact) for text in read) == 2
+    assert all(len(text) < 1000 for text in read)
+    summary = (await engine.stored(session_id)).metadata.history_summary
+    assert summary.text.splitlines() == [f"- Fact {n}." for n, _ in enumerate(read, start=1)]
 
 
 async def test_the_chats_model_writes_where_the_one_for_summaries_is_gone(tmp_path, ollama):
