@@ -18,7 +18,7 @@ from .covered import CoveredHistory
 RESULT_CHARACTERS = 2_000
 """Longest result of a tool that stays as it is where a history does not fit."""
 HEAD_CHARACTERS, TAIL_CHARACTERS = 600, 300
-"""What stays of the beginning and of the end of a longer one, whole lines where possible."""
+"""What stays of the beginning and of the end of a longer one, whole lines unless one is long."""
 MOST_OF_BUDGET = 0.5
 """Share of the budget above which a summary, made for a larger window, is not sent."""
 MARK_CHARACTERS = 12
@@ -87,10 +87,10 @@ class ResultShortener:
 
 def _ends_of(text: str) -> str:
     head, tail = text[:HEAD_CHARACTERS], text[-TAIL_CHARACTERS:]
-    if "\n" in head:
-        head = head[: head.rindex("\n")]
-    if "\n" in tail:
-        tail = tail[tail.index("\n") + 1 :]
+    if (end := head.rfind("\n", HEAD_CHARACTERS // 2)) >= 0:
+        head = head[:end]
+    if (end := tail.find("\n", 0, TAIL_CHARACTERS // 2)) >= 0:
+        tail = tail[end + 1 :]
     middle = text[len(head) : len(text) - len(tail)]
     cut = CUT.format(lines=middle.strip("\n").count("\n") + 1, characters=len(middle))
     return f"{head}\n{cut}\n{tail}"

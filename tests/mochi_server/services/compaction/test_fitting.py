@@ -101,6 +101,17 @@ def test_old_results_are_made_short_before_anything_is_left_out() -> None:
     assert second == "short"
 
 
+def test_of_a_long_line_in_a_result_the_beginning_and_the_end_stay() -> None:
+    """A short line beside it is not all that is left."""
+    page = f"HTTP 200\n{'a' * 5_000}{'z' * 5_000}\nEnd."
+    messages = [*tool_turn(page), {"role": "user", "content": "Next."}]
+    found = compacted(messages, None, budget=2_000)
+    [result] = [str(each["content"]) for each in found.messages if each["role"] == "tool"]
+    assert result.startswith("HTTP 200\naaaaa")
+    assert result.endswith("zzzzz\nEnd.")
+    assert 800 < len(result) < 1_100
+
+
 def test_results_of_the_last_turn_stay_whole_while_they_fit() -> None:
     """The model works with them; those of its last step stay whatever their size."""
     messages = [{"role": "user", "content": "x" * 3_000}, *tool_turn(LONG)[:3]]
