@@ -115,7 +115,8 @@ class CompactionWriter:
             ),
         )
         new, covered_end = await writing.notes_of(messages[:end], start, notes, budget)
-        notes = await writing.within(most, with_new(notes, new), budget)
+        for each in new:
+            notes = await writing.within(most, with_new(notes, each), budget)
         if not notes:
             raise ProviderError("The model wrote no summary.", details={"model": model})
         summary = HistorySummary(
@@ -169,7 +170,7 @@ class _WritingModel:
 
     async def notes_of(
         self, messages: list[JsonValue], start: int, notes: str, budget: TokenBudget
-    ) -> tuple[str, int]:
+    ) -> tuple[list[str], int]:
         """Return notes about the messages from ``start`` on, and where the part of them ends.
 
         Args:
@@ -192,9 +193,9 @@ class _WritingModel:
                     raise
                 budget = budget.halved()
             else:
-                lines = "\n".join(filter(None, new))
-                return lines or words_of_user(messages[start : part.end]), part.end
-        return "", start
+                words = words_of_user(messages[start : part.end])
+                return [*filter(None, new)] or [words], part.end
+        return [], start
 
     async def _note(self, text: str, notes: str, most: int) -> str:
         """Return what of an answer about messages is kept."""

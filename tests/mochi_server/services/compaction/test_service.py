@@ -363,6 +363,20 @@ async def test_what_stands_in_the_middle_of_a_long_turn_is_read(engine):
     assert summary.text.splitlines() == [f"- Fact {n}." for n, _ in enumerate(read, start=1)]
 
 
+async def test_whoever_writes_much_about_a_long_turn_is_asked_for_less_in_time(engine):
+    facts = [[f"- {a} of {b} is {a * b}." for a in range(50)] for b in range(100, 120)]
+    engine.provider.notes = ["\n".join(each) for each in facts]
+    session_id = await engine.session()
+    for word in ("first", "second"):
+        await engine.turn(session_id, f"The {word}. " * 200, f"The {word} answer. " * 200)
+    summary = await engine.runtime.compaction.compact(engine.runtime.sessions, session_id)
+    assert summary.tokens <= (2048 - 512) // 4
+    ratio = engine.runtime.context_window.ratio("notes/any")
+    asked = [*engine.provider.chats[2:], *engine.provider.for_notes]
+    assert len(asked) > 8
+    assert max(sum(estimate(m, ratio) for m in each.messages) for each in asked) < 2048 - 400
+
+
 async def test_the_chats_model_writes_where_the_one_for_summaries_is_gone(tmp_path, ollama):
     async with bench(tmp_path, ollama, compaction=True, summarization_interval_seconds=0) as engine:
         ollama.add_model("gpt-oss:1b", context_length=4096)  # it cannot be trusted with summaries
