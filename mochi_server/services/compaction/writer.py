@@ -213,6 +213,7 @@ class _WritingModel:
         request = ModelRequest(
             model=self.name,
             messages=messages,
+            think=False,
             num_ctx=self.num_ctx,
             max_tokens=most,
             options=EXACT,

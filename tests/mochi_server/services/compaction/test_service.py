@@ -363,6 +363,12 @@ async def test_what_stands_in_the_middle_of_a_long_turn_is_read(engine):
     assert summary.text.splitlines() == [f"- Fact {n}." for n, _ in enumerate(read, start=1)]
 
 
+async def test_a_model_is_told_not_to_think_about_its_notes(engine):
+    """Thinking would take all tokens of the short answer."""
+    await engine.filled()
+    assert {each.think for each in engine.provider.for_notes} == {False}
+
+
 async def test_whoever_writes_much_about_a_long_turn_is_asked_for_less_in_time(engine):
     facts = [[f"- {a} of {b} is {a * b}." for a in range(50)] for b in range(100, 120)]
     engine.provider.notes = ["\n".join(each) for each in facts]
