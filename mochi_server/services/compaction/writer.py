@@ -193,8 +193,10 @@ class _WritingModel:
                     raise
                 budget = budget.halved()
             else:
-                words = words_of_user(messages[start : part.end])
-                return [*filter(None, new)] or [words], part.end
+                kept = new if any(new) else [words_of_user(messages[start : part.end])]
+                start = part.end
+                if any(kept):
+                    return kept, start
         return [], start
 
     async def _note(self, text: str, notes: str, most: int) -> str:

@@ -397,6 +397,18 @@ async def test_the_chats_model_writes_where_the_one_for_summaries_is_gone(tmp_pa
         assert covered_part(await engine.sessions.get(session_id)) is not None
 
 
+async def test_a_greeting_about_which_there_is_nothing_to_note_stops_no_summary(engine):
+    session_id = await engine.session()
+    async with engine.runtime.sessions.edit(session_id) as session:
+        session.append(AssistantMessage(content=f"Welcome! {'w' * 400}"))
+    for text in ("One.", "Two."):
+        await engine.turn(session_id, f"{text} {'x' * 400}")
+    engine.provider.notes = ["", "- Fact."]
+    summary = await engine.runtime.compaction.compact(engine.runtime.sessions, session_id)
+    assert summary.text == "- Fact."
+    assert (covered_part(await engine.stored(session_id))).count == 3
+
+
 async def test_the_last_turns_are_not_noted(engine):
     await engine.filled(8)
     [asked, *_] = engine.provider.for_notes
