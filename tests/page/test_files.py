@@ -77,3 +77,9 @@ def test_markup_of_others_is_only_shown_by_the_two_modules_that_clean_it():
         if re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", path.read_text())
     }
     assert writing == {"code.js", "markdown-view.js"}
+
+
+def test_what_may_have_the_focus_is_not_disabled():
+    """`aria-disabled` refuses as well, and leaves the focus where it is."""
+    disabling = {path.name for path in MODULES if " disabled=${" in path.read_text()}
+    assert disabling == {"tool-list.js", "tool-menu.js"}  # by another field, which has the focus

@@ -10,8 +10,9 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import answered, browser_with_server, scripted
+from tests.support.page import answered, browser_with_server, held, scripted
 from tests.support.tools import function, write_tools
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -328,3 +329,77 @@ async def test_the_name_of_a_preset_says_what_it_may_have(shared, page):
     characters = "Letters from A to Z, digits, dots, - and _"
     await expect(name).to_have_attribute("placeholder", characters)
     await expect(name).to_have_attribute("title", characters)  # the browser adds it to what it says
+
+
+async def expect_kept(button, page, address):
+    """Press a button, and expect that it has the focus while its work goes on, and afterwards."""
+    async with held(page, address) as is_asked:
+        await button.press("Enter")
+        await until(is_asked.is_set)
+        await expect(button).to_be_disabled()
+        await expect(button).to_be_focused()
+        await page.keyboard.press("Enter")  # takes nothing meanwhile
+    await expect(button).to_be_enabled()
+    await expect(button).to_be_focused()
+
+
+async def test_the_button_that_compacts_keeps_the_focus(shared, page):
+    session_id = await shared.server.new_session("lorem")
+    for text in ("First answer.", "Second answer."):
+        await shared.server.post(f"/chat/{session_id}", {"message": scripted(text)})
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    await answered(page, 2)
+    button = page.locator("header [aria-busy]")
+    await expect(button).to_have_accessible_name(re.compile("^Replace what is before"))
+    await expect_kept(button, page, "**/compact")
+    await expect(page.locator(".summary-line")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "address"),
+    [("import", "(Export all|The archive)", "**/export"), ("tools", "Reload", "**/reload")],
+)
+async def test_a_button_that_works_keeps_the_focus(shared, page, path, name, address):
+    await page.goto(f"{shared.server.url}/#/{path}")
+    button = page.locator("main").get_by_role("button", name=re.compile(f"^{name}"))
+    await expect_kept(button, page, address)
+
+
+async def test_the_arrows_of_an_answer_keep_the_focus_at_its_first_and_last_variant(page):
+    await type_and_send(page, scripted("Once."))
+    await answered(page)
+    await page.get_by_role("button", name="Answer again").press("Enter")
+    number = page.locator(".variants span")
+    await expect(number).to_have_text("2 / 2")
+    for name, shown in (("Previous answer", "1 / 2"), ("Next answer", "2 / 2")):
+        arrow = page.get_by_role("button", name=name)
+        await arrow.press("Enter")
+        await expect(number).to_have_text(shown)
+        await expect(arrow).to_be_disabled()
+        await expect(arrow).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Space")
+        await expect(arrow).to_be_focused()
+        await expect(number).to_have_text(shown)
+
+
+async def test_a_decision_that_is_refused_gives_no_focus_away(shared):
+    asking = {"tools": ["add"], "execution_policy": "always_confirm"}
+    session_id = await shared.server.new_session("lorem", tool_settings=asking)
+    call = [{"tool_call": [{"name": "add", "args": {}}]}]
+    await shared.server.post(f"/chat/{session_id}/runs", {"message": scripted(call, "Done.")})
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        approve = page.get_by_role("button", name="Approve")
+        await expect(approve).to_be_enabled()
+        refusal = {"error": {"code": "BUSY", "message": "Too much at once."}}
+        await page.route(
+            "**/confirmations/*",
+            lambda route: route.fulfill(status=503, json=refusal),
+            times=1,
+        )
+        await approve.press("Enter")
+        await expect(page.get_by_text("Too much at once.")).to_be_visible()
+        await expect(approve).to_be_focused()
+        await expect(approve).to_be_enabled()
+        await page.keyboard.press("Enter")
+        await answered(page)

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
-
 import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import answered, scripted, send
+from tests.support.page import answered, held, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
 COMPACT = "Replace what is before the last question"
-
-
-@asynccontextmanager
-async def held(page, address, **answer):
-    """Hold the next POST to the address until the block ends; then give this answer, or its own."""
-    is_asked, is_due, is_given = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def hold(route):
-        if route.request.method != "POST" or is_asked.is_set():
-            await route.continue_()
-            return
-        is_asked.set()
-        await is_due.wait()
-        await route.fulfill(**(answer or {"response": await route.fetch()}))
-        is_given.set()
-
-    await page.route(address, hold)
-    yield is_asked
-    is_due.set()
-    await until(is_given.is_set)
-    await drawn(page)
-
-
-async def drawn(page):
-    """Wait until the page has drawn what has arrived."""
-    assert await page.evaluate("fetch('api/v1/health').then(({ ok }) => ok)")
-    for _ in range(2):
-        await page.evaluate("new Promise(requestAnimationFrame)")
 
 
 async def open_chat(shared, page, session_id, title):

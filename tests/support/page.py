@@ -19,6 +19,7 @@ In a module whose tests run in one loop::
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -27,10 +28,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    Page,
+    Route,
+    async_playwright,
+    expect,
+)
 
 from .chromium import CHROMIUM
 from .server import Server, running_server
+from .waiting import until
 
 AXE = (Path(__file__).parents[1] / "page" / "vendor" / "axe.min.js").read_text()
 LIMIT = 60_000  # milliseconds that anything on the page may take
@@ -162,3 +172,31 @@ async def expect_accessible(page: Page) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     wide = "[...document.querySelectorAll('.scroller')].every(e => e.scrollWidth <= e.clientWidth)"
     assert await page.evaluate(wide)
+
+
+@asynccontextmanager
+async def held(page: Page, address: str, **answer: Any) -> AsyncIterator[asyncio.Event]:
+    """Hold the next POST to the address until the block ends; then give this answer, or its own."""
+    is_asked, is_due, is_given = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        if route.request.method != "POST" or is_asked.is_set():
+            await route.continue_()
+            return
+        is_asked.set()
+        await is_due.wait()
+        await route.fulfill(**(answer or {"response": await route.fetch()}))
+        is_given.set()
+
+    await page.route(address, hold)
+    yield is_asked
+    is_due.set()
+    await until(is_given.is_set)
+    await drawn(page)
+
+
+async def drawn(page: Page) -> None:
+    """Wait until the page has drawn what has arrived."""
+    assert await page.evaluate("fetch('api/v1/health').then(({ ok }) => ok)")
+    for _ in range(2):
+        await page.evaluate("new Promise(requestAnimationFrame)")

@@ -50,7 +50,7 @@ function CompactButton({ chat, session, isBusy }) {
   const isCompacting = useValue(chat.isCompacting);
   if (session.messages.filter(({ role }) => role === "user").length < 2) return null;
   return html`<${IconButton} icon="compact" label=${isCompacting ? t.isCompacting : t.compact}
-    disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(() => chat.compact())} />`;
+    aria-disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(() => chat.compact())} />`;
 }
 
 function PageHead({ model, onModel, children, openSidebar, settings }) {
@@ -193,7 +193,7 @@ export function NewChatPage({ openSidebar }) {
             withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}
             /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
-          disabled=${(loaded && !name) || isStarting} />
+          isOff=${(loaded && !name) || isStarting} />
       </div>
       ${panel.isOpen && html`<${SettingsPanel} chat=${newChat} settings=${draft} status=${null}
         close=${panel.close} kept=${kept} />`}

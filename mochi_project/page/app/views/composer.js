@@ -60,7 +60,7 @@ function Offers({ files, attach }) {
  * `onSend(text, attachments)` resolves to whether the message was taken; `onStop` ends the run that
  * goes on, and is null where none does.
  */
-export function Composer({ session, model, kept, onSend, onStop, disabled }) {
+export function Composer({ session, model, kept, onSend, onStop, isOff }) {
   const [text, setText] = useState("");
   const [files, setFiles] = useState([]);
   const [offered, setOffered] = useState([]);
@@ -101,7 +101,7 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
   };
   const submit = async (event) => {
     event?.preventDefault();
-    if (isEmpty || isSending || onStop || disabled) return;
+    if (isEmpty || isSending || onStop || isOff) return;
     setSending(true);
     write("");
     setFiles([]);
@@ -165,7 +165,7 @@ export function Composer({ session, model, kept, onSend, onStop, disabled }) {
         ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
             <${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
-            disabled=${isEmpty || isSending || disabled}><${Icon} name="send" /></button>`}
+            aria-disabled=${Boolean(isEmpty || isSending || isOff)}><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }

@@ -56,7 +56,7 @@ function ReasonForm({ value, onInput, deny, isOff, close }) {
       onKeyDown=${(event) => event.key === "Escape" && close()}>
     <input dir="auto" placeholder=${t.reasonForModel} aria-label=${t.reasonForModel}
       ref=${useFocus()} value=${value} onInput=${onInput} />
-    <button class="danger" disabled=${isOff}>${t.deny}</button>
+    <button class="danger" aria-disabled=${isOff}>${t.deny}</button>
     <button type="button" class="quiet" onClick=${close}>${t.cancel}</button>
   </form>`;
 }
@@ -134,11 +134,11 @@ export function Decision({ confirmation, onDecided = () => {} }) {
       : html`<${Shown} text=${shown} />`}
     ${problem && html`<p class="error-text" role="alert">${problem}</p>`}
     <div class="row wrap buttons ${isStill ? "" : "fresh"}" ref=${buttons}>
-      <button type="button" class="primary" disabled=${isSent} aria-disabled=${`${!isStill}`}
+      <button type="button" class="primary" aria-disabled=${isSent || !isStill}
         onClick=${approve}>${isEdited ? t.approveChanged : t.approve}</button>
-      <button type="button" name="deny" disabled=${isSent} aria-disabled=${`${!isStill}`}
+      <button type="button" name="deny" aria-disabled=${isSent || !isStill}
         onClick=${startDenying}>${t.deny}</button>
-      <button type="button" name="edit" class="quiet" disabled=${isSent}
+      <button type="button" name="edit" class="quiet" aria-disabled=${isSent}
         onClick=${isEdited ? stopEditing : startEditing}>
         ${isEdited ? t.asBefore : t.editArguments}</button>
       ${suggestions.length > 0 && html`<label class="inline-field">${t.remember}

@@ -66,8 +66,8 @@ export function Elicitation({ request, onDecided = () => {} }) {
     ${Object.entries(properties).map(([name, each]) => html`<${Field} key=${name} name=${name}
       schema=${each} required=${(schema.required ?? []).includes(name)} />`)}
     <div class="row buttons ${isStill ? "" : "fresh"}" ref=${buttons}>
-      <button class="primary" aria-disabled=${`${!isStill}`}>${t.answer}</button>
-      <button type="button" aria-disabled=${`${!isStill}`} onClick=${decline}>${t.decline}</button>
+      <button class="primary" aria-disabled=${!isStill}>${t.answer}</button>
+      <button type="button" aria-disabled=${!isStill} onClick=${decline}>${t.decline}</button>
     </div>
   </form>`;
 }

@@ -1,4 +1,4 @@
-// Where the focus goes when what has it is taken from the page.
+// Where the focus goes when what has it is taken from the page, and how it stays where nothing can be done just now.
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
@@ -44,10 +44,18 @@ function focusNeighbour({ row, place, rows, area }) {
   else focusMain();
 }
 
+/** Refuse a click on what takes nothing just now. `disabled` would do so too, and take the focus away. */
+function refuse(event) {
+  if (!event.target.closest("[aria-disabled=true]")) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+}
+
 /** Keep the focus when what has it leaves the page, or comes to another place in its list, below this element. */
 export function keepFocus(root) {
   // A click on what has the focus already is no other focus; one beside everything takes it away.
   for (const type of ["focusin", "click"]) document.addEventListener(type, remember, true);
+  document.addEventListener("click", refuse, true);
   new MutationObserver(() => {
     if (!last || last.element.isConnected || document.activeElement !== document.body) return;
     const lost = last;

@@ -78,7 +78,7 @@ function Export() {
   return html`<section class="export">
     <h2>${t.exportAll}</h2>
     <p class="hint">${t.aboutExport}</p>
-    <p><button type="button" disabled=${isBusy} onClick=${run}><${Icon} name="export" />
+    <p><button type="button" aria-disabled=${isBusy} onClick=${run}><${Icon} name="export" />
       ${isBusy ? t.isExporting : t.exportAllNow}</button></p>
   </section>`;
 }

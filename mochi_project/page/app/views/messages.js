@@ -25,8 +25,8 @@ function QuestionEditor({ chat, message, index, close }) {
       value=${text} onInput=${(event) => setText(event.target.value)} ref=${useFocus()}></textarea>
     <p class="hint">${t.editReplaces}</p>
     <div class="row wrap">
-      <button class="primary" disabled=${!text.trim()}>${t.askAnew}</button>
-      <button type="button" disabled=${!text.trim()}
+      <button class="primary" aria-disabled=${!text.trim()}>${t.askAnew}</button>
+      <button type="button" aria-disabled=${!text.trim()}
         onClick=${() => finish(() => chat.branchEdited(message, index, text))}>${t.askInBranch}</button>
       <button type="button" class="quiet" onClick=${close}>${t.cancel}</button>
     </div>
@@ -38,8 +38,8 @@ export const Question = memo(({ chat, message, index, isBusy }) => {
   const article = useRef(null);
   const wasEdited = useRef(false);
   useEffect(() => {
-    // The button that began it is there again.
-    if (wasEdited.current && !isEdited) article.current.querySelector("[name=edit]")?.focus();
+    // The button that began it is there again; while an answer comes it takes nothing.
+    if (wasEdited.current && !isEdited) article.current.querySelector("[name=edit][aria-disabled=false]")?.focus();
     wasEdited.current = isEdited;
   }, [isEdited]);
   return html`<article class="question" aria-label=${t.yourMessage} ref=${article}>
@@ -49,7 +49,7 @@ export const Question = memo(({ chat, message, index, isBusy }) => {
     <${Attachments} list=${message.attachments ?? []} sessionId=${chat.id} />
     ${!isEdited && index !== null && html`<div class="actions">
       <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(message.content)} />
-      <${IconButton} icon="edit" name="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
+      <${IconButton} icon="edit" name="edit" label=${t.editQuestion} aria-disabled=${isBusy} onClick=${() => setEdited(true)} />
       <${Moment} at=${message.timestamp} />
     </div>`}
   </article>`;
@@ -59,9 +59,9 @@ function Variants({ chat, variants, last }) {
   const index = variants.findIndex(({ message_id: id }) => id === last.message_id);
   const show = (step) => attempt(() => chat.selectVariant(variants[index + step].message_id));
   return html`<span class="variants">
-    <${IconButton} icon="previous" label=${t.previousVariant} disabled=${index < 1} onClick=${() => show(-1)} />
+    <${IconButton} icon="previous" label=${t.previousVariant} aria-disabled=${index < 1} onClick=${() => show(-1)} />
     <span>${t.variant(index + 1, variants.length)}</span>
-    <${IconButton} icon="next" label=${t.nextVariant} disabled=${index === variants.length - 1} onClick=${() => show(1)} />
+    <${IconButton} icon="next" label=${t.nextVariant} aria-disabled=${index === variants.length - 1} onClick=${() => show(1)} />
   </span>`;
 }
 
@@ -108,7 +108,7 @@ export const Answer = memo(({ chat, answer, version, last, dropped, isLast, isBu
         <div class="actions">
           <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(textOf(answer))} />
           ${canSpeak && last.message_id && html`<${ReadButton} id=${last.message_id} />`}
-          ${isLast && html`<${IconButton} icon="retry" label=${t.regenerate} disabled=${isBusy}
+          ${isLast && html`<${IconButton} icon="retry" label=${t.regenerate} aria-disabled=${isBusy}
             onClick=${() => chat.attemptTurn(() => chat.regenerate(), "answer")} />`}
           ${last.message_id && html`<${IconButton} icon="branch" label=${t.branchOff}
             onClick=${() => attempt(() => chat.branch(last.message_id))} />`}

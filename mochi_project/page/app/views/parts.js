@@ -115,7 +115,7 @@ export function Problems({ problems }) {
   </section>`;
 }
 
-/** A button that does something on the server and is disabled meanwhile. */
+/** A button that does something on the server and takes nothing meanwhile. */
 export function ActionButton({ run, label, kind = "", small = false }) {
   const [isBusy, setBusy] = useState(false);
   const onClick = async () => {
@@ -123,6 +123,6 @@ export function ActionButton({ run, label, kind = "", small = false }) {
     await attempt(run);
     setBusy(false);
   };
-  return html`<button type="button" class="${kind} ${small ? "small" : ""}" disabled=${isBusy}
+  return html`<button type="button" class="${kind} ${small ? "small" : ""}" aria-disabled=${isBusy}
     onClick=${onClick}>${label}</button>`;
 }

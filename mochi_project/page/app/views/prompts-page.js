@@ -41,7 +41,7 @@ function PromptEditor({ name, content }) {
         onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="row end">
       <a class="button" href=${address("prompts")}>${t.cancel}</a>
-      <button class="primary" disabled=${!text.trim()}>${t.save}</button>
+      <button class="primary" aria-disabled=${!text.trim()}>${t.save}</button>
     </div>
   </form>`;
 }

@@ -108,7 +108,7 @@ function Selection({ ids, shown }) {
     </div>
     <div class="row">
       ${actions.map(([icon, label, action]) => html`<${IconButton} key=${icon} icon=${icon} label=${label}
-        disabled=${some.length === 0} onClick=${action} />`)}
+        aria-disabled=${some.length === 0} onClick=${action} />`)}
     </div>
   </div>`;
 }
