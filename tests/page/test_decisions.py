@@ -44,6 +44,16 @@ def say(text: str) -> str:
     return text
 
 
+def same(price: float, number: int) -> list[float]:
+    """Return both.
+
+    Args:
+        price: What.
+        number: Which.
+    """
+    return [price, number]
+
+
 def write(path: str) -> str:
     """Write a file.
 
@@ -53,7 +63,7 @@ def write(path: str) -> str:
     return f"wrote {path}"
 
 
-__all__ = ["add_numbers", "say", "write"]
+__all__ = ["add_numbers", "say", "same", "write"]
 '''
 ASKING = {"tools": ["add_numbers"], "execution_policy": "always_confirm"}
 
@@ -87,6 +97,29 @@ async def test_a_call_is_approved_with_other_arguments(shared):
         await page.reload()
         await card.get_by_role("button").click()
         await expect(card.locator(".result")).to_contain_text("42")
+
+
+async def test_numbers_of_a_call_are_shown_and_sent_as_they_are_written(shared):
+    asking = {"tools": ["same"], "execution_policy": "always_confirm"}
+    session = await shared.server.new_session("lorem", tool_settings=asking)
+    call = [{"tool_call": [{"name": "same", "args": {"price": 2.0, "number": 12345678901234567}}]}]
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(call, "Done."))
+        card = page.get_by_role("region", name="Call of same")
+        await card.get_by_role("button", name="Edit arguments").click()
+        field = card.get_by_role("textbox", name="Arguments")
+        written = '{\n  "price": 2.0,\n  "number": 12345678901234567\n}'
+        await expect(field).to_have_value(written)
+        await field.fill(written.replace("34567\n", "34569\n"))
+        await press(card, "Approve with changes")
+        await answered(page)
+        for _ in range(2):
+            await expect(card.locator(".summary")).to_have_text("2.0, 12345678901234567")
+            await card.get_by_role("button").click()
+            await expect(card.locator("pre").first).to_have_text(written)  # as the model called
+            await expect(card.locator(".result")).to_contain_text("12345678901234569")
+            await expect(card.locator(".result")).to_contain_text("2.0")
+            await page.reload()
 
 
 FITS = """field => {

@@ -1,5 +1,6 @@
 // Requests to the HTTP API, and its streams of server-sent events.
 
+import { parse, stringify } from "./json.js";
 import { signal } from "./library.js";
 import { token } from "./storage.js";
 import { t } from "./texts.js";
@@ -47,7 +48,7 @@ async function send(method, path, { body, headers = {}, signal: abort } = {}) {
   const options = { method, headers: { ...headers, ...authorization() }, signal: abort, keepalive, cache: "no-store" };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
+    options.body = stringify(body);
   }
   let response;
   try {
@@ -62,7 +63,7 @@ async function send(method, path, { body, headers = {}, signal: abort } = {}) {
 
 async function json(method, path, body, options) {
   const response = await send(method, path, { ...options, body });
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : parse(await response.text());
 }
 
 export const get = (path, options) => json("GET", path, undefined, options);
@@ -126,7 +127,7 @@ export async function* postStream(path, body) {
   const response = await send("POST", path, { body });
   for await (const { event, data } of frames(response.body)) {
     if (!event) continue;
-    yield { event, data: JSON.parse(data) };
+    yield { event, data: parse(data) };
     if (event === "done") return;
   }
   throw new ApiError({ code: "UNREACHABLE", message: t.connectionEnded }, 0);
@@ -166,7 +167,7 @@ export async function* follow(path, { signal: abort } = {}) {
       for await (const { id, event, data } of frames(response.body)) {
         last = id ?? last;
         if (!event) continue;
-        yield { event, data: JSON.parse(data) };
+        yield { event, data: parse(data) };
         if (event === "done") return;
       }
     } catch (error) {

@@ -1,5 +1,7 @@
 // Texts of models and tools as a person can trust to see them.
 
+import { stringify } from "./json.js";
+
 const HIDDEN =
   // Control characters, soft hyphens, marks of direction, and spaces without width.
   // eslint-disable-next-line no-control-regex
@@ -15,5 +17,5 @@ export function visible(text) {
 
 /** Return the JSON of arguments for a person. */
 export function shownArguments(values) {
-  return visible(JSON.stringify(values, null, 2) ?? "");
+  return visible(stringify(values, 2) ?? "");
 }

@@ -1,5 +1,6 @@
 // A call of a tool: its arguments, the decision of a person, its progress and its result.
 
+import { memberText } from "../json.js";
 import { html, memo, useState } from "../library.js";
 import { t } from "../texts.js";
 import { shownArguments, visible } from "../visible.js";
@@ -36,8 +37,8 @@ function Progress({ progress }) {
 
 /** A short line of the arguments, beside the name of the tool. */
 function summary(values) {
-  const text = Object.values(values ?? {})
-    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+  const text = Object.entries(values ?? {})
+    .map(([name, value]) => (typeof value === "string" ? value : memberText(values, name)))
     .join(", ");
   return visible(text.length > 80 ? `${text.slice(0, 80)}…` : text).replaceAll("\n", " ");
 }

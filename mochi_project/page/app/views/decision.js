@@ -1,5 +1,6 @@
 // The decision about a call: its arguments, the buttons, and what a decision may say.
 
+import { parse, stringify } from "../json.js";
 import { html, useEffect, useFocus, useLayoutEffect, useRef, useState } from "../library.js";
 import { attempt } from "../state/notices.js";
 import { decide } from "../state/inbox.js";
@@ -89,7 +90,7 @@ export function Decision({ confirmation, onDecided = () => {} }) {
     const decision = { approved: true, ...rule };
     if (isEdited) {
       try {
-        decision.arguments = JSON.parse(text);
+        decision.arguments = parse(text);
       } catch (error) {
         setProblem(t.notJson(error.message));
         return;
@@ -111,7 +112,7 @@ export function Decision({ confirmation, onDecided = () => {} }) {
   const focus = (name) => buttons.current.querySelector(`[name=${name}]`).focus();
   const startEditing = () => {
     willMove();
-    setText(JSON.stringify(confirmation.arguments, null, 2));
+    setText(stringify(confirmation.arguments, 2));
   };
   const stopEditing = () => {
     willMove();

@@ -1,6 +1,7 @@
 // The tools: what the model gets of them, their source, and what is wrong with their files.
 
 import { get, part, post } from "../api.js";
+import { stringify } from "../json.js";
 import { html } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
@@ -23,7 +24,7 @@ function Tool({ tool }) {
   return html`<p class="text" dir="auto">${tool.shown_description}</p>
     <${Facts} facts=${facts} />
     <h2 class="label">${t.schema}</h2>
-    <${Code} label=${t.schema} text=${JSON.stringify(tool.parameters, null, 2)} />
+    <${Code} label=${t.schema} text=${stringify(tool.parameters, 2)} />
     ${tool.source && html`<h2 class="label">${t.source}</h2><${Code} label=${t.source} text=${tool.source} />`}`;
 }
 
