@@ -94,6 +94,28 @@ async def test_the_tools_of_a_group_in_the_settings_are_chosen_one_by_one(shared
         assert sorted(settings["tools"]) == ["calculate", "choose", "shuffle"]
 
 
+async def test_chosen_tools_stand_first_when_the_menu_is_opened(shared):
+    chosen = {"tools": ["roll_dice", "calculate"]}
+    session = await shared.server.new_session("lorem", tool_settings=chosen)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await button(page).click()
+        menu = page.get_by_role("group", name="Tools of this chat")
+        tools = menu.locator(".tool")
+        is_chosen = "all => all.map(each => each.querySelector('input').checked)"
+        await expect(tools.filter(has_text="roll_dice")).to_be_in_viewport(ratio=1)
+        groups = menu.locator("[role=group] [role=group]")
+        for index in range(await groups.count()):
+            states = await groups.nth(index).locator(".tool").evaluate_all(is_chosen)
+            assert states[0] is (index < 2)
+            assert states == sorted(states, reverse=True)
+        names = await tools.all_inner_texts()
+        await tools.last.get_by_role("checkbox").check()
+        assert await tools.all_inner_texts() == names  # nothing moves under the pointer
+        await button(page).click()
+        await button(page).click()
+        await expect(groups.nth(2).locator(".tool").first).to_contain_text(names[-1].split()[0])
+
+
 async def test_a_model_that_cannot_call_tools_says_so_until_the_prompt_describes_them(page):
     await choose_model(page, "lorem-plain")
     await button(page).click()

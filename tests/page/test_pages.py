@@ -273,7 +273,7 @@ async def test_mcp_servers_are_added_restarted_switched_off_and_removed(shared, 
     await other.get_by_role("button", name="Switch on").click()
     await expect(other.locator(".state")).not_to_have_text("Off")
     await other.get_by_role("button", name="Remove").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     await expect(other).to_have_count(0)
 
 

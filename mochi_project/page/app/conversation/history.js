@@ -1,8 +1,9 @@
 // What is shown of the messages of a session: questions, and answers with their parts.
 
+import { parse } from "../json.js";
 import { add, makeNode } from "./nodes.js";
 
-const EDITED = /^\(The user changed the arguments of this call to /;
+const EDITED = /^\(The user changed the arguments of this call to (.*)\.\)\n/;
 
 /** What a model is told of a call that a person, a rule or nobody has allowed. */
 const DENIED = /^Error:\s*(?:the user denied this call|a rule of this server denies this call|nobody confirmed the call)/;
@@ -26,6 +27,15 @@ function addReply(answer, message, calls) {
   }
 }
 
+/** Return the arguments that a person has given a call in the place of those of the model, or null. */
+function changedArguments(result) {
+  try {
+    return parse(EDITED.exec(result)[1]);
+  } catch {
+    return null; // it says none, or is cut off
+  }
+}
+
 function addResult(message, calls) {
   const isAnswered = (node) => node.state !== "unknown";
   const node =
@@ -34,10 +44,12 @@ function addResult(message, calls) {
   if (!node) return;
   const result = message.content ?? "";
   const failed = result.startsWith("Error:");
+  const changed = changedArguments(result);
   Object.assign(node, {
     state: DENIED.test(result) ? "denied" : failed ? "failed" : "done",
     result: failed ? result.replace(/^Error:\s*/, "") : result,
-    edited: EDITED.test(result),
+    edited: changed !== null,
+    arguments: changed ?? node.arguments,
     attachments: message.attachments ?? [],
   });
   const session = node.name === "agent" && AGENT_SESSION.exec(result)?.[1];

@@ -32,7 +32,7 @@ const then = (action) => async () => {
 };
 
 async function askToRemove(name) {
-  if (!(await confirm(t.removeServer, visible(name), t.delete))) return;
+  if (!(await confirm(t.removeServer, visible(name), t.remove))) return;
   await attempt(then(() => remove(`mcp/${part(name)}`)));
 }
 

@@ -1,6 +1,6 @@
 // The choice of tools: in groups, with what each does, and which ones may change or delete something.
 
-import { html, useState } from "../library.js";
+import { html, useRef, useState } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -50,6 +50,17 @@ function Group({ name, members, chosen, set, disabled }) {
   </div>`;
 }
 
+/** Return the groups with what was chosen when the list was opened at the top: nothing moves under the pointer. */
+function useChosenFirst(groups, chosen, loaded) {
+  const first = useRef(null);
+  if (loaded) first.current ??= chosen;
+  const isFirst = ({ name }) => first.current?.has(name) ?? false;
+  const hasFirst = ({ members }) => members.some(isFirst);
+  return groups
+    .map(({ name, members }) => ({ name, members: [...members].sort((a, b) => isFirst(b) - isFirst(a)) }))
+    .sort((a, b) => hasFirst(b) - hasFirst(a));
+}
+
 /** `settings` are those of tools; `onChange(changes)` gets what a choice changes of them. */
 export function ToolList({ settings, onChange, disabled = false, field }) {
   const { value, loaded } = useFresh(tools);
@@ -64,7 +75,8 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
     .map((name) => ({ name, description: t.doesNotExist, destructive: false }));
   const wanted = words.toLowerCase().split(/\s+/);
   const isWanted = (tool) => wanted.every((word) => `${tool.name} ${tool.description}`.toLowerCase().includes(word));
-  const all = loaded && missing.length > 0 ? [{ name: t.missingTools, members: missing }, ...grouped(value)] : grouped(value);
+  const named = useChosenFirst(grouped(value), chosen, loaded);
+  const all = loaded && missing.length > 0 ? [{ name: t.missingTools, members: missing }, ...named] : named;
   const shown = all.map(({ name, members }) => ({
     name, members: name.toLowerCase().includes(words.toLowerCase()) ? members : members.filter(isWanted),
   })).filter(({ members }) => members.length > 0);
