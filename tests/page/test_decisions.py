@@ -210,6 +210,21 @@ async def test_a_person_chooses_what_an_approval_allows_from_now_on(shared):
         assert found == {session: {"path": "notes/*"}, None: {"path": "c/d"}}
 
 
+async def test_what_an_approval_allows_from_now_on_is_seen_whole(shared):
+    session = await shared.server.new_session("lorem", tool_settings=SAYING)
+    window = {"viewport": {"width": 1280, "height": 520}}
+    async with shared.page(f"/#/chat/{session}", **window) as page:
+        await send(page, scripted("One.", question="Question\n" * 20))
+        await answered(page)
+        await send(page, scripted(writing("notes/a"), "All done."))
+        await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+        await page.get_by_role("combobox", name="Remember").select_option("in this conversation")
+        choices = page.get_by_role("group", name="Allowed from now on")
+        await expect(choices).to_be_in_viewport(ratio=1)
+        await press(page, "Approve")
+        await answered(page, 2)
+
+
 async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
     session = await shared.server.new_session("lorem", tool_settings=ASKING)
     async with shared.page("/#/inbox") as page:

@@ -77,6 +77,20 @@ async def test_a_chat_is_led_with_a_finger(shared, page):
     await expect_large(page)
 
 
+async def test_what_is_chosen_from_brings_no_keyboard(shared, page):
+    """That would hide half of the choices."""
+    message = page.get_by_role("textbox", name="Write a message")
+    await expect(message).to_be_visible()
+    for name, place in (("Model: ", ".picker-list"), ("Tools", ".tool-menu")):
+        await page.get_by_role("button", name=name).tap()
+        await expect(page.locator(f"{place} :focus:not(input)")).to_have_count(1)
+        await page.keyboard.press("Escape")
+    session_id = await shared.server.new_session("gone-model")
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    await page.get_by_role("button", name="Answer with").tap()
+    await expect(page.locator("dialog :focus:not(input)")).to_have_count(1)
+
+
 @pytest.mark.parametrize("name", ["models", "servers", "new-preset", "import"])
 async def test_a_page_beside_the_chats_is_used_with_a_finger(shared, page, name):
     await page.goto(f"{shared.server.url}/#/{name}")

@@ -5,14 +5,13 @@ import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { DictateButton } from "./dictation.js";
-import { focusMain } from "./focus.js";
+import { focusMain, isTouched } from "./focus.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./parts.js";
 import { ToolMenu } from "./tool-menu.js";
 
 const MOST_FILES = 20;
 const LONG = 20_000; // characters of a text that is attached, as the box would be slow with it
-const isTouched = window.matchMedia("(pointer: coarse)").matches;
 let count = 0;
 
 const isPicture = ({ type }) => type.startsWith("image/");

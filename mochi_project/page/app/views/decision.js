@@ -11,7 +11,9 @@ import { useStillness } from "./stillness.js";
 
 /** Which calls an approval allows from now on; `name` is that of no other choice on the page. */
 function Suggestions({ name, suggestions, chosen, onChoose }) {
-  return html`<fieldset>
+  const element = useRef(null);
+  useLayoutEffect(() => element.current.scrollIntoView({ block: "nearest" }), []);
+  return html`<fieldset ref=${element}>
     <legend>${t.allowedFromNowOn}</legend>
     ${suggestions.map(({ allows }, index) => html`<label class="check" key=${index}>
       <input type="radio" name=${name} checked=${index === chosen} onChange=${() => onChoose(index)} />

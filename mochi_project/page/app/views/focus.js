@@ -1,5 +1,8 @@
 // Where the focus goes when what has it is taken from the page, and how it stays where nothing can be done just now.
 
+/** Whether the focus of a field brings a keyboard that hides half of the page. */
+export const isTouched = window.matchMedia("(pointer: coarse)").matches;
+
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
 /** What had the focus last, `{element}`, with `{row, place, rows, area}` when it is in a row of a list; or null. */

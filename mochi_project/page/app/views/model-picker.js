@@ -5,6 +5,7 @@ import { inMemory, isMissing, models } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { openDialog } from "./dialog.js";
+import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
 
 /** Return what is worth knowing of a model before it is chosen. */
@@ -42,6 +43,7 @@ function List({ value, choose }) {
   const { value: answer } = useValue(models.state);
   const loaded = useValue(inMemory.state).value.models.map(({ name }) => name);
   const [words, setWords] = useState("");
+  const field = useFocus();
   const [chosen, setActive] = useState(null);
   useEffect(() => {
     inMemory.reload();
@@ -65,11 +67,11 @@ function List({ value, choose }) {
     }
   };
   return html`<div class="picker-list">
-    <input type="search" role="combobox" aria-label=${t.searchIn(t.model)} placeholder=${t.search} ref=${useFocus()}
+    <input type="search" role="combobox" aria-label=${t.searchIn(t.model)} placeholder=${t.search} ref=${isTouched ? null : field}
       aria-controls="models" aria-expanded="true" aria-autocomplete="list" autocomplete="off"
       aria-activedescendant=${active && `model ${active}`} value=${words} onKeyDown=${onKey}
       onInput=${(event) => setWords(event.target.value)} />
-    <div role="listbox" id="models" aria-label=${t.model}>
+    <div role="listbox" id="models" aria-label=${t.model} tabindex="-1" autofocus=${isTouched} ref=${isTouched ? field : null}>
       ${groups.map(([group, members]) => html`<div role="group" aria-label=${group} key=${group}>
         <div class="group-name" aria-hidden="true">${group}</div>
         ${members.map((model) => html`<${Option} key=${model.name} model=${model} value=${value}

@@ -3,6 +3,7 @@
 import { html, useDismiss, useEffect, useRef, useState, useValue } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
+import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
 import { ToolModeField } from "./setting-fields.js";
 import { chosenTools, ToolList } from "./tool-list.js";
@@ -14,7 +15,10 @@ function Choice({ model, settings, set }) {
   const isDescribed = settings.tool_mode === "prompted";
   const isUnable = model !== null && !model.capabilities.includes("tools");
   const { loaded } = useValue(tools.state);
-  useEffect(() => (field.current ?? element.current.querySelector("input:enabled"))?.focus(), [loaded]);
+  useEffect(() => {
+    const first = isTouched ? element.current.querySelector(".choices") : field.current;
+    (first ?? element.current.querySelector("input:enabled"))?.focus();
+  }, [loaded]);
   return html`<div class="tool-menu" role="group" aria-label=${t.toolsOfChat} ref=${element}>
     ${isUnable && html`<p class=${isDescribed ? "hint" : "warning"}>${t.cannotCallTools(model.name)}</p>
       <${ToolModeField} value=${settings.tool_mode} onChange=${(mode) => set({ tool_mode: mode })} />`}
