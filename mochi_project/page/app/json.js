@@ -16,8 +16,14 @@ function keep(name, value, context) {
   return value;
 }
 
+/** Return how the number is written that an object or a list has by a name; undefined if it is another one now. */
+function sourceOf(values, name) {
+  const source = written.get(values)?.get(name);
+  return Number(source) === values[name] ? source : undefined;
+}
+
 function write(name, value) {
-  const source = typeof value === "number" ? written.get(this)?.get(name) : undefined;
+  const source = sourceOf(this, name);
   return source === undefined ? value : JSON.rawJSON(source);
 }
 
@@ -25,4 +31,4 @@ export const parse = (text) => JSON.parse(text, MAY_DIFFER.test(text) ? keep : u
 export const stringify = (value, indent) => JSON.stringify(value, write, indent);
 
 /** Return the JSON of what an object or a list has by a name. */
-export const memberText = (values, name) => written.get(values)?.get(name) ?? stringify(values[name]);
+export const memberText = (values, name) => sourceOf(values, name) ?? stringify(values[name]);
