@@ -10,10 +10,9 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.mcp import Wire, tool
+from tests.support.mcp import Wire, known_to, tool
 from tests.support.page import answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
-from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -43,13 +42,8 @@ async def shared(tmp_path_factory):
     odd = Wire(folder / "odd.json", tools=[tool("ask")], calls={"ask": ask}).entry()
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": asking, "odd": odd}}))
     async with browser_with_server(folder) as shared:
-        # A turn waits for no server that is being started for the first time.
-        await until(lambda: shared.server.get("/tools"), has_tools)
+        await known_to(shared.server, "travel__book", "odd__ask")
         yield shared
-
-
-def has_tools(answer):
-    return all(name in json.dumps(answer) for name in ("travel__book", "odd__ask"))
 
 
 async def rename(shared, page, session_id, title):

@@ -19,6 +19,7 @@ from mochi_server.tools.mcp.servers.opening import TransportOpener
 from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
 
+from .server import Server
 from .waiting import until
 
 WIRE = Path(__file__).with_name("mcp_wire.py")
@@ -71,6 +72,16 @@ def write_config(folder: Path, **servers: Any) -> Path:
     new.write_text(json.dumps({"mcpServers": servers}))
     new.replace(path)
     return path
+
+
+async def known_to(server: Server, *names: str) -> None:
+    """Wait for tools that servers list when they start, as a turn does for a while only."""
+
+    async def are_known() -> bool:
+        _, answer = await server.get("/tools")
+        return {*names} <= answer["tools"].keys()
+
+    await until(are_known)
 
 
 class Source(McpSource):

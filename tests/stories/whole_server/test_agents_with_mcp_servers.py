@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import Wire, is_running, tool, write_config
+from tests.support.mcp import Wire, is_running, known_to, tool, write_config
 from tests.support.mcp_desk import PICTURE
 from tests.support.server import ROOT, Server, running_server
 from tests.support.sse import ServerEvent
@@ -146,6 +146,7 @@ async def test_an_agent_uses_servers_as_a_conversation_does(
     write_config(tmp_path, desk=desk, own={**desk, "mochi": {"trusted": True, "scope": "session"}})
     clerk(tmp_path, "desk__*, own__*, desk__none")
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        await known_to(server, "desk__hang", "own__hang")
         one, other = [await session(server) for _ in range(2)]
         script(ollama, [call("own__look"), call("desk__save", text="a"), *DRAW_AND_BOOK])
         events = await turn(server, one, notes.with_name("notes.seen"))
@@ -195,6 +196,7 @@ async def test_a_call_that_waits_for_a_person_goes_on_after_a_kill(
     clerk(tmp_path, "desk__*")
     script(ollama, [call("desk__save", text="a")])
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        await known_to(server, "desk__save")
         status, run = await server.post(f"/chat/{await session(server)}/runs", {"message": "Go."})
         assert status == 202
         path = f"/runs/{run['run_id']}/events"
