@@ -17,6 +17,23 @@ class ClientFunction(Protocol):
         """Return its schema, as providers take it."""
 
 
+class NamedTools(Protocol):
+    """A ``tool_choice`` that names tools."""
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def must_call(self) -> bool: ...
+
+
+def calls_of_choice(choice: NamedTools | str | None) -> tuple[list[str] | None, bool]:
+    """Return which tools the model may call, None for all, and whether it must call one."""
+    if choice is None or isinstance(choice, str):
+        return [] if choice == "none" else None, choice == "required"
+    return choice.names, choice.must_call
+
+
 def function_schema(
     name: str, description: str | None, parameters: JSONObject | None
 ) -> JSONObject:

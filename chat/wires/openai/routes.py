@@ -21,7 +21,7 @@ from ..common.answers import WireStreamResponse, headers_of, whole_run
 from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
-from ..common.tools import offered
+from ..common.tools import calls_of_choice, offered
 from .encoder import ChunkEncoder, TextChunkEncoder, completion_of, text_completion_of
 from .history import read_history
 from .schemas import (
@@ -117,6 +117,7 @@ def _base64(vector: Sequence[float]) -> str:
 async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
     messages, files = await read_history(payload.messages, get_runtime().attachment_reader)
     client_tools, tools = offered(payload.tools)
+    allowed, must_call = calls_of_choice(payload.tool_choice)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -126,9 +127,9 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
             think=THINK[payload.reasoning_effort],
             response_format=format_of(payload.response_format, "response_format"),
             client_tools=client_tools,
-            must_call=payload.must_call,
+            must_call=must_call,
             selected=tools,
-            allowed=payload.allowed,
+            allowed=allowed,
             thinks_unasked=True,
         ),
     )

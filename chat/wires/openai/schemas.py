@@ -256,22 +256,6 @@ class ChatCompletionRequest(AnswerRequest):
     response_format: dict[str, Any] | None = None
     logprobs: Literal[False] | None = None
 
-    @property
-    def allowed(self) -> list[str] | None:
-        """Names of the tools that the model may call; None: all."""
-        choice = self.tool_choice
-        if choice is None or isinstance(choice, str):
-            return [] if choice == "none" else None
-        return choice.names
-
-    @property
-    def must_call(self) -> bool:
-        """Whether the model must call a tool."""
-        choice = self.tool_choice
-        if choice is None or isinstance(choice, str):
-            return choice == "required"
-        return choice.must_call
-
 
 class TextCompletionRequest(AnswerRequest):
     """The body of ``POST /v1/completions``."""

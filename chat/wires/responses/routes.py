@@ -33,7 +33,7 @@ from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.approvals import join
 from ..common.body import read_body
 from ..common.schemas import THINK
-from ..common.tools import offered
+from ..common.tools import calls_of_choice, offered
 from ..openai.errors import code_of
 from .compaction import compaction_item, user_items
 from .conversations import Limit, Order, default_model, page_of, session_of_conversation, shown
@@ -203,6 +203,7 @@ async def _read(
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
     client_tools, tools = offered(payload.usable_tools)
+    allowed, must_call = calls_of_choice(payload.tool_choice)
     return CompletionRequest(
         messages=messages,
         turn=TurnRequest(
@@ -214,9 +215,9 @@ async def _read(
             if payload.text
             else None,
             client_tools=client_tools,
-            must_call=payload.must_call,
+            must_call=must_call,
             selected=tools,
-            allowed=payload.allowed,
+            allowed=allowed,
             thinks_unasked=True,
         ),
         session_id=session_id,

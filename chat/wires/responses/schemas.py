@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
@@ -196,6 +196,7 @@ class ChosenFunction(RequestPart):
 
     type: Literal["function"]
     name: str
+    must_call: ClassVar[bool] = True
 
     @property
     def names(self) -> list[str]:
@@ -220,6 +221,10 @@ class AllowedTools(RequestPart):
     def names(self) -> list[str]:
         named = () if self.mode == "none" else self.tools
         return [tool.name for tool in named if tool.name is not None]
+
+    @property
+    def must_call(self) -> bool:
+        return self.mode == "required"
 
 
 def _choice_kind(value: object) -> str:
@@ -300,22 +305,6 @@ class ResponseQuestion(RequestPart):
     def usable_tools(self) -> list[OfferedFunction | ServerTools]:
         """The tools that are offered here."""
         return [tool for tool in self.tools or () if not isinstance(tool, OtherTool)]
-
-    @property
-    def allowed(self) -> list[str] | None:
-        """Names of the tools that the model may call; None: all."""
-        choice = self.tool_choice
-        if choice is None or isinstance(choice, str):
-            return [] if choice == "none" else None
-        return choice.names
-
-    @property
-    def must_call(self) -> bool:
-        """Whether the model must call a tool."""
-        choice = self.tool_choice
-        if isinstance(choice, ChosenFunction):
-            return True
-        return (choice.mode if isinstance(choice, AllowedTools) else choice) == "required"
 
     @property
     def options(self) -> JSONObject:

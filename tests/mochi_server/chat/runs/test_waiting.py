@@ -25,6 +25,7 @@ from sessions_app.backends.state import DatabaseState
 from tests.support.databases import database_alias
 from tests.support.fake_ollama import FakeOllama
 from tests.support.postgresql import needs_postgresql, running_postgresql
+from tests.support.text_calls import TOOLS as FUNCTIONS
 from tests.support.turns import Bench, bench, kinds, read_until
 from tests.support.waiting import until
 
@@ -117,15 +118,6 @@ async def session_of(engine: Bench, policy: str = "confirm_destructive") -> str:
 
 def call(tool: str, call_id: str = "call_1", /, **arguments: Any) -> dict[str, Any]:
     return {"id": call_id, "name": tool, "arguments": arguments}
-
-
-def function(name: str) -> dict[str, Any]:
-    """Return the schema of a function that the client runs."""
-    parameters = {"type": "object", "properties": {}}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": name, "parameters": parameters},
-    }
 
 
 async def ask(engine: Bench, session: str) -> str:
@@ -299,8 +291,8 @@ async def test_a_run_that_is_taken_up_may_call_what_it_began_with(first, house, 
     request = TurnRequest(
         message="Do it.",
         continues=True,
-        allowed=["erase", "ask_back"],
-        client_tools=[function("ask_back"), function("send_mail")],
+        allowed=["erase", "list_notes"],
+        client_tools=FUNCTIONS,
     )
     started = await first.runtime.run_control.start(await session_of(first), request)
     started.reader.leave()
@@ -309,7 +301,7 @@ async def test_a_run_that_is_taken_up_may_call_what_it_began_with(first, house, 
     assert (await ended(first, started.run_id))["state"] == "done"
     assert house.ran == ["erased a"]
     offered = [[tool["function"]["name"] for tool in chat["tools"]] for chat in ollama.chats]
-    assert offered == [["erase", "ask_back"]] * 2
+    assert offered == [["erase", "list_notes"]] * 2
 
 
 @in_postgresql_too
