@@ -116,17 +116,16 @@ class TextCalls:
 
     def _add_pieces(self, text: str, made: list[Chunk]) -> None:
         """Add a text, up to each end of a call in turn: the model may be over with any."""
-        is_plain = self._is_off or not (self._held or _MAY_BEGIN.search(text))
-        for piece in [text] if is_plain else _PIECE.findall(text):
-            if not self.is_over:
-                self._add_text(piece, made)
-
-    def _add_text(self, text: str, made: list[Chunk]) -> None:
-        shown = text
-        if not self._is_off and (self._held or _MAY_BEGIN.search(text)):
-            shown = self._free(self._held + text)
-        elif not self._is_off:
+        if self._is_off or not (self._held or _MAY_BEGIN.search(text)):
             self._show(text)
+            made += [ContentDelta(text)] if text else []
+            return
+        for piece in _PIECE.findall(text):
+            if not self.is_over:
+                self._add_piece(piece, made)
+
+    def _add_piece(self, text: str, made: list[Chunk]) -> None:
+        shown = text if self._is_off else self._free(self._held + text)
         made += [ContentDelta(shown)] if shown else []
         if self._held and text.endswith(("}", ">", ")")) and self._repeats():
             finish = Finish(reason="stop")
