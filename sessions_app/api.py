@@ -61,6 +61,7 @@ from .schemas import (
     SessionPatch,
     SummaryRequest,
     SystemPromptSet,
+    Turns,
 )
 
 router = Router()
@@ -94,10 +95,10 @@ async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
     return {**head_of(session), **({"warnings": warnings} if warnings else {})}
 
 
-def detail_of(session: ChatSession) -> SessionDetail:
-    """Return a session with its messages, which stay encoded as they are stored."""
+def detail_of(session: ChatSession, turns: int | None = None) -> SessionDetail:
+    """Return a session with its messages, or its last turns, encoded as they are stored."""
     metadata = session.metadata
-    messages = orjson.Fragment(session.messages_json())
+    messages = orjson.Fragment(session.messages_json(turns))
     return SessionDetail.model_validate({**dict(metadata), **metadata.labels, "messages": messages})
 
 
@@ -190,9 +191,11 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     summary="Read a session with its messages",
     openapi_extra=documented(*READ_ERRORS),
 )
-async def read_session(request: HttpRequest, session_id: SessionId) -> SessionDetail:
-    """Every key of the file's metadata, and `messages`."""
-    return detail_of(await get_runtime().sessions.get(session_id))
+async def read_session(
+    request: HttpRequest, session_id: SessionId, turns: Turns = None
+) -> SessionDetail:
+    """Every key of the file's metadata, and `messages`, or those of the last `turns` alone."""
+    return detail_of(await get_runtime().sessions.get(session_id), turns)
 
 
 @router.delete(
@@ -298,13 +301,15 @@ async def fork_session(
     summary="Read the messages of a session",
     openapi_extra=documented(*READ_ERRORS),
 )
-async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageList:
-    """All of them, in order, as they are stored."""
+async def list_messages(
+    request: HttpRequest, session_id: SessionId, turns: Turns = None
+) -> MessageList:
+    """All of them, or those of the last `turns`, in order, as they are stored."""
     session = await get_runtime().sessions.get(session_id)
     return MessageList(
         session_id=session_id,
         message_count=len(session.messages),
-        messages=orjson.Fragment(session.messages_json()),
+        messages=orjson.Fragment(session.messages_json(turns)),
     )
 
 

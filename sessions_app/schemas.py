@@ -257,6 +257,18 @@ class SessionPatch(LabelsBody):
     )
 
 
+Turns = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=100_000,
+        description="Only the system message and the last so many turns: each is a message of the "
+        "user and what follows it. `message_count` counts all messages.",
+        example=20,
+    ),
+]
+
+
 def _whole_number(value: object) -> object:
     """Refuse what else pydantic reads as one: ``1.0``, ``1_0``, ``+1``."""
     if isinstance(value, str) and re.fullmatch("-?[0-9]+", value) is None:

@@ -168,8 +168,19 @@ class ChatSession:
         """Return all messages as JSON values; ``messages_json`` is much faster."""
         return [orjson.loads(line) for line in self._lines]
 
-    def messages_json(self) -> bytes:
-        return b"[" + b",".join(self._lines) + b"]"
+    def messages_json(self, turns: int | None = None) -> bytes:
+        """Return the messages as JSON; with ``turns`` the system message and the last turns."""
+        lines = self._lines if turns is None else self._lines_of_last(turns)
+        return b"[" + b",".join(lines) + b"]"
+
+    def _lines_of_last(self, turns: int) -> list[bytes]:
+        first = int(self._has_system_prompt())
+        for index in range(len(self._lines) - 1, first, -1):
+            if b'"user"' in (line := self._lines[index]) and is_user(orjson.loads(line)):
+                turns -= 1
+                if turns == 0:
+                    return [*self._lines[:first], *self._lines[index:]]
+        return self._lines
 
     def tail(self) -> Iterator[JsonValue]:
         """Yield the messages as JSON values, beginning with the last, parsed one by one."""

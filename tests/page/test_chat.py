@@ -474,19 +474,21 @@ async def test_a_history_is_compacted_and_the_page_shows_where_the_summary_stand
     await expect(page.locator(".messages > *").nth(2)).to_have_class("summary-line")
 
 
-async def long_chat(shared, page) -> None:
-    """Open a chat of 5,000 messages."""
+async def long_chat(shared, page, name="long") -> str:
+    """Open a chat of 5,000 messages, and return its id."""
     messages = [
         {"role": role, "content": f"Message {number} of the {role}."}
         for number in range(2500)
         for role in ("user", "assistant")
     ]
-    session = {"metadata": {"session_id": "long", "model": "lorem"}, "messages": messages}
+    messages.insert(0, {"role": "system", "content": "Be a system."})
+    session = {"metadata": {"session_id": name, "model": "lorem"}, "messages": messages}
     status, answer = await shared.server.post("/sessions/import", session)
-    assert status == 200
+    assert status == 200, answer
     session_id = answer["imported"][0]["session_id"]
     await page.goto(f"{shared.server.url}/#/chat/{session_id}")
     await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+    return session_id
 
 
 async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
@@ -508,6 +510,26 @@ async def test_what_is_at_the_top_stays_in_view_when_earlier_messages_come_above
     await expect(page.get_by_text("Message 2460 of the user.")).to_be_attached()
     await expect(page.get_by_text("Message 2480 of the user.")).to_be_in_viewport()
     assert await page.locator(".messages article").count() < 200
+
+
+async def test_a_question_of_a_chat_that_is_loaded_in_part_is_edited(shared, page):
+    session = await long_chat(shared, page, name="edited")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Message 0 of the user.")
+    await page.get_by_role("button", name="Settings of this chat").click()
+    await expect(page.get_by_label("System prompt").first).to_have_value("Be a system.")
+    question = page.get_by_role("article").filter(has_text="Message 2498 of the user.")
+    await question.get_by_role("button", name="Edit").click()
+    await page.get_by_role("textbox", name="Edit").fill(scripted("Anew.", question="Edited"))
+    await page.get_by_role("button", name="Ask again").click()
+    await expect(page.get_by_text("Anew.", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Message 2497 of the assistant.")).to_be_visible()
+    _, stored = await shared.server.get(f"/sessions/{session}/messages")
+    assert [message["content"].splitlines()[0] for message in stored["messages"][-3:]] == [
+        "Message 2497 of the assistant.",
+        "Edited",
+        "Anew.",
+    ]
+    assert stored["message_count"] == 1 + 2 * 2499
 
 
 COMES_TO = """async (runs) => {

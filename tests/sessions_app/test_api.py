@@ -409,6 +409,40 @@ async def test_the_system_prompt_is_set_replaced_and_removed(api):
     assert (await api.delete(url)).status_code == 204
 
 
+@pytest.mark.parametrize(
+    ("turns", "read"),
+    [
+        (1, ["Brief.", "three", "3"]),
+        (2, ["Brief.", "two", "2", "2 more", "three", "3"]),
+        (3, ["Brief.", "one", "two", "2", "2 more", "three", "3"]),
+        (100_000, ["Brief.", "A greeting", "one", "two", "2", "2 more", "three", "3"]),
+    ],
+)
+async def test_the_last_turns_of_a_session_are_read_alone(api, turns, read):
+    session_id = await api.new_session(system_prompt="Brief.")
+    await with_messages(
+        session_id,
+        AssistantMessage(content="A greeting"),
+        UserMessage(content="one"),
+        UserMessage(content="two"),
+        *(AssistantMessage(content=text) for text in ("2", "2 more")),
+        UserMessage(content="three"),
+        AssistantMessage(content="3"),
+    )
+    for path in ("", "/messages"):
+        answer = (await api.get(f"/sessions/{session_id}{path}?turns={turns}")).json()
+        assert [message["content"] for message in answer["messages"]] == read
+        assert answer["message_count"] == 8
+
+
+@pytest.mark.parametrize("turns", ["0", "-1", "1.5", "all", "", "100001"])
+async def test_no_other_number_of_turns_is_read(api, turns):
+    session_id = await api.new_session()
+    for path in ("", "/messages"):
+        response = await api.get(f"/sessions/{session_id}{path}?turns={turns}")
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
 async def test_an_unknown_prompt_file_changes_no_session(api):
     session_id = await api.new_session(system_prompt="Old.")
     response = await api.put(f"/sessions/{session_id}/system-prompt", {"source_file": "no.md"})

@@ -83,14 +83,15 @@ export function answerKey(question) {
 /**
  * Return items `{kind: "question", key, message, index}` and
  * `{kind: "answer", key, question, answer, last}`: the key of what it answers, its parts, and its
- * last message.
+ * last message. An index counts the `left` messages that are not among these.
  */
-export function itemsOf(messages) {
+export function itemsOf(messages, left = 0) {
   const items = [];
   let current = null;
   let question = "none";
   let calls = [];
-  messages.forEach((message, index) => {
+  messages.forEach((message, position) => {
+    const index = left + position;
     const key = message.message_id ?? `at ${index}`;
     if (message.role === "user") {
       items.push({ kind: "question", key, message, index });

@@ -2,7 +2,7 @@
 //
 // What is begun in a chat changes that chat, whichever is open when it ends.
 
-import { get, part, post, put, remove } from "../api.js";
+import { get, part, post, put, query, remove } from "../api.js";
 import { newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
 import { batch, signal } from "../library.js";
@@ -19,8 +19,10 @@ import { refresh as refreshSessions } from "./sessions.js";
 /** Speeds of answers that were seen from their start, by the id of their message. */
 export const speeds = new Map();
 
+const FIRST_TURNS = 20;
+
 class Chat {
-  /** What the session has, or null: `{session, items, variants, status}`. */
+  /** What the session has, or null: `{session, left, items, variants, status}`; `left` messages are not loaded. */
   loaded = signal(null);
 
   /** The run that is shown below the items, or null; `live.version` grows with each change. */
@@ -48,6 +50,7 @@ class Chat {
   #isStopped = false;
   #loads = 0;
   #shown = 0;
+  #turns = FIRST_TURNS;
 
   /** `id` is that of a session; null: of a new one. */
   constructor(id) {
@@ -60,11 +63,18 @@ class Chat {
     this.#loads += 1;
     const number = this.#loads;
     const [session, variants, status] = await Promise.all([
-      get(this.path), get(`${this.path}/variants`), get(`${this.path}/status`),
+      get(`${this.path}${query({ turns: this.#turns })}`), get(`${this.path}/variants`), get(`${this.path}/status`),
     ]);
     if (number < this.#shown) return;
     this.#shown = number;
-    this.loaded.value = { session, items: itemsOf(session.messages), variants: variants.messages, status };
+    const left = session.message_count - session.messages.length;
+    this.loaded.value = { session, left, items: itemsOf(session.messages, left), variants: variants.messages, status };
+  }
+
+  /** Load what is left. */
+  async showAll() {
+    this.#turns = null;
+    await this.show().catch(fail);
   }
 
   /** Show it, and the run that goes on. */
@@ -85,6 +95,7 @@ class Chat {
 
   leave() {
     this.isOpen = false;
+    this.#turns = FIRST_TURNS;
     batch(() => {
       this.#stopReading();
       this.loaded.value = null;

@@ -6,7 +6,7 @@ import { isMissing, modelNamed, models } from "../state/catalogue.js";
 import { chatOf } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
-import { change, createSession } from "../state/sessions.js";
+import { change, createSession, sessions, title } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
@@ -65,6 +65,13 @@ function PageHead({ model, onModel, children, openSidebar, settings }) {
   </header>`;
 }
 
+/** The name of a session; of one without a title its first question, which may not be loaded. */
+function Title({ session }) {
+  const listed = useValue(sessions).find(({ session_id: each }) => each === session.session_id);
+  const preview = listed?.preview ?? session.messages.find(({ role }) => role === "user")?.content;
+  return html`<h1 class="hidden">${title({ ...session, preview })}</h1>`;
+}
+
 function useSettingsPanel() {
   const [isOpen, setOpen] = useState(false);
   const close = () => {
@@ -92,7 +99,6 @@ function OpenSession({ chat, openSidebar }) {
   const sent = useValue(chat.sending);
   const panel = useSettingsPanel();
   useValue(models.state);
-  const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
   const model = modelNamed(session.model);
   const save = (changes) => attempt(() => chat.change(() => change(id, changes)));
   const withModel = (name) => save({ model: name });
@@ -106,7 +112,7 @@ function OpenSession({ chat, openSidebar }) {
     return chat.attemptTurn(() => chat.send(text, files), "send");
   };
   return html`<main class="main" id="main" tabindex="-1">
-    <h1 class="hidden">${title}</h1>
+    <${Title} session=${session} />
     <${PageHead} model=${session.model} onModel=${withModel}
       openSidebar=${openSidebar} settings=${panel}>
       <${ContextMeter} chat=${chat} status=${status} session=${session} />

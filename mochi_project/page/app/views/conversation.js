@@ -1,4 +1,4 @@
-// The messages of a session. Only the latest are drawn at first; more when one scrolls up.
+// The messages of a session. Only the latest are loaded and drawn at first; more when one scrolls up.
 
 import { answerKey, withoutLastAnswer } from "../conversation/history.js";
 import { html, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
@@ -37,12 +37,12 @@ function liveItem(run, items) {
   };
 }
 
-/** Return the key of the item before which the summary's line is; null: behind all, undefined: none. */
-function placeOfSummary(session, items) {
+/** Return the key of the item before which the summary's line is; null: behind all, undefined: it is not shown. */
+function placeOfSummary({ session, left }, items) {
   const through = session.history_summary?.through_message_id;
   const last = through ? session.messages.findIndex(({ message_id: id }) => id === through) : -1;
   if (last < 0) return undefined;
-  return items.find(({ kind, index }) => kind === "question" && index > last)?.key ?? null;
+  return items.find(({ kind, index }) => kind === "question" && index > left + last)?.key ?? null;
 }
 
 /** Where a summary stands for what is above; its text can be opened. */
@@ -57,7 +57,8 @@ function SummaryLine({ chat, summary }) {
 
 export function Conversation({ chat, withModel, withoutTools }) {
   const { id } = chat;
-  const { session, items: stored, variants } = useValue(chat.loaded);
+  const loaded = useValue(chat.loaded);
+  const { session, left, items: stored, variants } = loaded;
   const now = useValue(chat.live);
   const sent = useValue(chat.sending);
   const [limit, setLimit] = useState(WINDOW);
@@ -76,13 +77,16 @@ export function Conversation({ chat, withModel, withoutTools }) {
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
-  const most = Math.max(limit, useFound(id, session, items, content, leaveEnd));
+  const most = Math.max(limit, useFound(chat, items, content, leaveEnd));
   const shown = items.slice(-most);
+  const earlier = left + items.length - shown.length;
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
-  const place = placeOfSummary(session, items);
-  const showEarlier = () => {
+  const place = placeOfSummary(loaded, items);
+  const showEarlier = async () => {
+    if (left > 0) await chat.showAll();
+    if (!content.current) return; // another chat was opened meanwhile
     const first = content.current.querySelector(":scope > article");
     seen.current = { first, top: first.getBoundingClientRect().top };
     setLimit(most + WINDOW);
@@ -91,7 +95,7 @@ export function Conversation({ chat, withModel, withoutTools }) {
     && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
-      ${items.length > most && html`<${Earlier} count=${items.length - most} show=${showEarlier} />`}
+      ${earlier > 0 && html`<${Earlier} count=${earlier} show=${showEarlier} />`}
       ${shown.flatMap((item) => item.kind === "question"
         ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
             chat=${chat} isBusy=${isBusy} />`]

@@ -1,6 +1,6 @@
 // What a search has found in the chat that is opened from it: scrolled to, and marked.
 
-import { html, signal, useLayoutEffect, useMemo, useValue } from "../library.js";
+import { html, signal, useEffect, useLayoutEffect, useMemo, useValue } from "../library.js";
 
 const MOST_MARKS = 1000;
 
@@ -18,7 +18,6 @@ export const marked = (snippet) => snippet.map(({ text, match }) => (match ? htm
 
 /** Return the index of the first message that has the most of these words, or -1. */
 function placeOf(words, messages) {
-  if (words.length === 0) return -1; // in a long chat, reading it all takes as long as drawing it
   let most = 0;
   let place = -1;
   messages.forEach(({ content }, index) => {
@@ -55,10 +54,17 @@ function mark(root, words) {
  * Scroll to what was found in a chat, and mark it for as long as the chat is open and nothing is sent. `content` is what
  * its items are drawn in. Return how many of the last items must be drawn.
  */
-export function useFound(id, session, items, content, leaveEnd) {
+export function useFound(chat, items, content, leaveEnd) {
+  const { id } = chat;
+  const { session, left } = useValue(chat.loaded);
   const now = useValue(found);
   const words = now?.id === id ? now.words : [];
-  const place = useMemo(() => placeOf(words, session.messages), [now, session]);
+  const isLeft = left > 0 && words.length > 0;
+  useEffect(() => {
+    if (isLeft) chat.showAll();
+  }, [isLeft, now]);
+  // Without words, reading a long chat would take as long as drawing it.
+  const place = useMemo(() => (isLeft || words.length === 0 ? -1 : placeOf(words, session.messages)), [now, session]);
   const needed = place < 0 ? 0 : items.length - itemOf(place, items);
   useLayoutEffect(() => {
     if (place < 0) return undefined;
