@@ -50,7 +50,7 @@ test-all: $(VENV)/dev.stamp
 # Many more generated examples, and longer ways through the model of claims.
 test-deep: $(VENV)/dev.stamp
 	MOCHI_MODEL_DEPTH=3 MOCHI_MODEL_EXAMPLES=1000 \
-		$(pytest) --hypothesis-profile=deep -k "hypothesis or claims_model" $(ARGS)
+		$(pytest) --hypothesis-profile=deep --timeout=3600 -k "hypothesis or claims_model" $(ARGS)
 
 # `make test` with the next Django (Python 3.12 or newer); the locked one is back afterwards.
 test-django6: $(VENV)/dev.stamp

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.agents.skill_file import SkillFile, parse_skill_file, read_skill_file
@@ -256,7 +256,6 @@ plain = st.text(
 @given(
     st.binary(max_size=400) | st.text(max_size=400).map(lambda text: text.encode("utf-8", "ignore"))
 )
-@settings(max_examples=200)
 def test_no_content_does_more_than_be_refused(content):
     found = attempt(content)
     if isinstance(found, FrontMatterError):
@@ -267,7 +266,6 @@ def test_no_content_does_more_than_be_refused(content):
 
 
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"%@`#,?\\ \n\t~0x9\u2028\ufeff", max_size=60))
-@settings(max_examples=500)
 def test_no_front_matter_does_more_than_be_refused(text):
     found = attempt(f"---\ndescription: x\n{text}\n---\nBody")
     if isinstance(found, FrontMatterError):
@@ -285,7 +283,6 @@ def test_no_front_matter_does_more_than_be_refused(text):
     ),
     body=plain.filter(lambda text: not text.startswith("---")),
 )
-@settings(max_examples=100)
 def test_what_a_yaml_library_writes_is_read_back(description, model, metadata, agents, body):
     keys = {"description": description, "model": model, "metadata": metadata, "agents": agents}
     written = yaml.safe_dump(keys, allow_unicode=True, default_style='"')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.providers.base import ModelInfo, Weights
@@ -46,7 +46,6 @@ def test_a_new_conversation_starts_with_8192_or_what_is_safe(
     assert (window.size, window.num_ctx, window.reason) == (initial, initial, "initial_setup")
 
 
-@settings(max_examples=200, deadline=None)
 @given(USAGES, st.sampled_from([2048, 8192, 40_960, 131_072]))
 def test_one_window_for_a_model_that_only_grows_along_powers_of_two(
     uses: list[tuple[int, int]], length: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.services.history import FittedHistory, estimate, fit
@@ -20,7 +20,6 @@ def fitted(
     return fit(system, reversed(messages), total=len(messages), **{"budget": None, **options})
 
 
-@settings(max_examples=300, deadline=None)
 @given(CONVERSATION, SYSTEM, BUDGET, MOST, st.sampled_from([1.0, 4.0, 6.0]))
 def test_what_is_sent_is_a_sound_part_of_the_conversation(
     messages: list[dict[str, Any]],
@@ -57,7 +56,6 @@ def _least(messages: list[dict[str, Any]], last: int) -> list[dict[str, Any]]:
     return [messages[last], *(messages[steps[-1] :] if steps else [])]
 
 
-@settings(max_examples=100, deadline=None)
 @given(CONVERSATION, SYSTEM)
 def test_without_a_limit_everything_is_sent(
     messages: list[dict[str, Any]], system: dict[str, Any] | None
@@ -67,7 +65,6 @@ def test_without_a_limit_everything_is_sent(
     assert found.dropped == 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(CONVERSATION, st.integers(1, 1500))
 def test_more_room_never_sends_less(messages: list[dict[str, Any]], budget: int) -> None:
     less = fitted(messages, budget=budget)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mochi_server.chat.policies.rules import Policies, PolicyAction, PolicyRule, apply_policies
@@ -362,7 +362,6 @@ UNSAFE = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(words, max_size=5), st.sampled_from(["", " "]), st.sampled_from(UNSAFE), st.data())
 def test_nothing_is_allowed_by_adding_to_what_is(
     more: list[str], between: str, unsafe: str, data: st.DataObject
@@ -413,7 +412,6 @@ parts = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(parts, max_size=8).map("".join), st.sampled_from([RM, ENV, "**", "git log *"]))
 @example("sh -c rm x", RM)
 def test_no_text_is_an_error_and_none_is_both_allowed_and_denied(text: str, pattern: str):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mochi_server.chat.policies.rules import Policies, PolicyRule, apply_policies
@@ -234,7 +234,6 @@ ADDED = [
 commands = st.lists(st.sampled_from([*WORDS, "&&", "|", ";"]), min_size=1, max_size=7).map(" ".join)
 
 
-@settings(max_examples=400, deadline=None)
 @given(commands)
 @example("cat notes/a.md")
 @example('git commit -m "x"')
@@ -271,7 +270,6 @@ OUT = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(paths, st.sampled_from(["path", "file", "document", "source", "to"]), st.sampled_from(OUT))
 def test_what_is_suggested_allows_the_path_and_nothing_out_of_its_folder(
     path: str, name: str, out: str
@@ -291,7 +289,6 @@ addresses = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(addresses)
 def test_what_is_suggested_allows_the_address_and_no_other_host(address: str):
     for suggestion in suggested("fetch", url=address):

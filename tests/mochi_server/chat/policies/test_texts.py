@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.chat.policies.glob_patterns import check_pattern, denied_forms
@@ -406,7 +406,6 @@ paths = st.lists(pieces, max_size=8).map("".join)
 treatments = st.lists(st.sampled_from(sorted(STEPS)), max_size=4)
 
 
-@settings(max_examples=1000, deadline=None)
 @given(paths, treatments)
 def test_no_treatment_leads_out_of_what_is_allowed_nor_into_what_is_denied(
     text: str, treatment: list[str]

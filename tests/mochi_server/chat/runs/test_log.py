@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.chat.runs.log import DELTAS, FOLDED_TEXT, LogReader, Numbered, RunLog
@@ -62,7 +62,6 @@ def essence(pairs: list[Numbered]) -> list[tuple[int, tuple[object, ...], str]]:
     return split([event for _, event in pairs], [number for number, _ in pairs])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=30))
 def test_every_reader_gets_what_follows_its_number(steps):
     asyncio.run(_interleave(steps))

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -225,7 +225,6 @@ def is_request(messages: list[dict[str, Any]]) -> bool:
     return messages[-1]["role"] in {"user", "tool"} and not open_calls(messages)
 
 
-@settings(max_examples=400, deadline=None)
 @given(CONVERSATION, st.sampled_from(ENDS), st.integers(20, 1500), BUDGET, st.data())
 def test_a_result_keeps_its_call_and_the_last_question_stays(
     said: list[dict[str, Any]],

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.services.compaction.covered import CoveredHistory
@@ -41,7 +41,6 @@ def compacted(
     return history.fit_compacted(summary)
 
 
-@settings(max_examples=400, deadline=None)
 @given(CONVERSATION, SYSTEM, BUDGET, MOST, st.data())
 def test_each_message_is_sent_summarised_or_dropped(
     messages: list[dict[str, Any]],

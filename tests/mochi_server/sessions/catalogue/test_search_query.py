@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mochi_server.sessions.catalogue.database import CatalogueDatabase
@@ -134,7 +134,6 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=12).map("".join)))
 @example('NEAR("a" "b", 2)')
 @example("user : python")

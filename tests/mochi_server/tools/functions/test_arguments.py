@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import orjson
 import pytest
 import typing_extensions
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
@@ -404,7 +404,6 @@ def check(schema: PythonTool, arguments: dict[str, Any]) -> None:
         assert set(schema.parameters["required"]) <= set(bound)  # type: ignore[arg-type]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=signatures(), arguments=st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_json_gives_values_or_a_refusal(schema: PythonTool, arguments: dict[str, Any]) -> None:
     check(schema, arguments)
@@ -413,7 +412,6 @@ def test_any_json_gives_values_or_a_refusal(schema: PythonTool, arguments: dict[
 EACH = [make([hint], []) for hint in HINTS]
 
 
-@settings(max_examples=300, deadline=None)
 @given(schema=st.sampled_from(EACH), value=VALUES)
 def test_any_json_for_one_parameter_gives_a_value_or_a_refusal(
     schema: PythonTool, value: Any
@@ -421,7 +419,6 @@ def test_any_json_for_one_parameter_gives_a_value_or_a_refusal(
     check(schema, {"a": value})
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=signatures())
 def test_every_signature_has_a_schema_that_can_be_sent(schema: PythonTool) -> None:
     assert orjson.dumps([schema.parameters, schema.short_parameters])
@@ -627,7 +624,6 @@ FUNCTIONS = [make([hint], []) for hint in HINTS]
 CHECKERS = [SchemaArguments(each.parameters) for each in FUNCTIONS]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(at=st.integers(0, len(HINTS) - 1), arguments=st.dictionaries(KEYS, VALUES, max_size=2))
 def test_the_server_refuses_nothing_that_the_function_takes(
     at: int, arguments: dict[str, Any]
@@ -640,7 +636,6 @@ def test_the_server_refuses_nothing_that_the_function_takes(
     FUNCTIONS[at].bind(fitted)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(at=st.integers(0, len(HINTS) - 1), value=VALUES)
 def test_nor_for_its_one_parameter(at: int, value: Any) -> None:
     try:
