@@ -221,7 +221,9 @@ async def test_a_preset_is_made_changed_and_deleted(shared, page):
     await visit(page, shared, "new-preset")
     presets = page.get_by_role("main")  # conversations may name dice, too
     await page.get_by_role("textbox", name="Name").fill("dice")
+    await expect(page.get_by_role("combobox", name="Model")).not_to_have_value("")
     await page.get_by_role("combobox", name="Model").select_option("lorem")
+    await expect(page.get_by_role("button", name="Save")).to_be_in_viewport(ratio=1)
     await page.get_by_role("spinbutton", name="Temperature").fill("0.4")
     await page.keyboard.press("Tab")
     await page.get_by_role("searchbox", name="Search: Tools").fill("dice")
@@ -236,7 +238,9 @@ async def test_a_preset_is_made_changed_and_deleted(shared, page):
     _, preset = await shared.server.get("/presets/dice")
     assert preset["options"] == {"temperature": 0.4}
     assert (preset["tools"], preset["policy"]) == (["roll_dice"], "never_confirm")
-    await page.get_by_role("button", name="New chat with dice").click()
+    begin = page.get_by_role("button", name="New chat with dice")
+    await expect(begin).to_have_text("New chat")
+    await begin.click()
     await expect(page.get_by_role("button", name="Model: preset/dice")).to_be_visible()
     await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
     await visit(page, shared, "presets")

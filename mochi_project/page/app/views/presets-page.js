@@ -1,10 +1,11 @@
 // The presets: models with options, tools, agents and a system prompt.
 
 import { get, part, put, remove } from "../api.js";
-import { html, useEffect, useState } from "../library.js";
+import { html, useEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
 import { chatWith, models, presets } from "../state/catalogue.js";
 import { attempt, notify } from "../state/notices.js";
+import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
@@ -23,13 +24,22 @@ async function askToDelete(name) {
   await Promise.all([presets.reload(), models.reload()]);
 }
 
+/** The model of a new preset: the one that was used last, else the first one. */
+function usual(list) {
+  const names = list.filter(({ kind }) => kind === "model").map((model) => model.name);
+  const last = preference.read("model");
+  return names.includes(last) ? last : (names[0] ?? "");
+}
+
 function PresetEditor({ name, preset }) {
+  const { value: known } = useValue(models.state);
   const [values, setValues] = useState({ ...EMPTY, ...preset });
   const [newName, setNewName] = useState("");
   const set = (changes) => setValues((before) => ({ ...before, ...changes }));
+  const model = values.model || (name ? "" : usual(known.models));
   const save = (event) => {
     event.preventDefault();
-    const { name: _, warnings: __, ...body } = values;
+    const { name: _, warnings: __, ...body } = { ...values, model };
     attempt(async () => {
       const saved = await put(`presets/${part(name ?? newName)}`, body);
       (saved.warnings ?? []).forEach((warning) => notify(warning));
@@ -45,14 +55,14 @@ function PresetEditor({ name, preset }) {
     <label class="field"><span>${t.description}</span>
       <input maxlength="1024" dir="auto" value=${values.description ?? ""}
         onInput=${(event) => set({ description: event.target.value })} /></label>
-    <${ModelField} value=${values.model} onChange=${(model) => set({ model })} />
+    <${ModelField} value=${model} onChange=${(chosen) => set({ model: chosen })} />
     <label class="field"><span>${t.systemPrompt}</span>
       <textarea rows="6" dir="auto" value=${values.system_prompt ?? ""}
         onInput=${(event) => set({ system_prompt: event.target.value })}></textarea></label>
-    <${OptionFields} value=${values.options ?? {}} onChange=${(options) => set({ options })} />
     <${ToolChoices} settings=${{ tools: values.tools }} onChange=${({ tools }) => set({ tools })} />
     <${PolicyField} value=${values.policy} onChange=${(policy) => set({ policy })} />
     <${AgentChoices} chosen=${values.agents} onChange=${(agents) => set({ agents })} />
+    <${OptionFields} value=${values.options ?? {}} onChange=${(options) => set({ options })} />
     <div class="row end">
       <a class="button" href=${address("presets")}>${t.cancel}</a>
       <button class="primary">${t.save}</button>
@@ -103,7 +113,8 @@ function PresetList({ openSidebar }) {
             <span class="summary" dir="auto">${visible(problem ?? description ?? "")}</span>
             <span class="state">${valid ? visible(model) : t.cannotBeUsed}</span>
           </a>
-          ${valid && html`<${IconButton} icon="add" label=${t.newChatWith(visible(name))} onClick=${() => chatWith(`preset/${name}`)} />`}
+          ${valid && html`<button type="button" class="small" aria-label=${t.newChatWith(visible(name))}
+            onClick=${() => chatWith(`preset/${name}`)}><${Icon} name="add" />${t.newChat}</button>`}
           <${IconButton} icon="trash" label=${t.deleteNamed(visible(name))} onClick=${() => askToDelete(name)} />
         </li>`)}</ul>
     </${Loaded}>
