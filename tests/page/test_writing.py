@@ -98,7 +98,7 @@ async def test_a_title(shared):
         dialog = page.get_by_role("dialog")
         await dialog.get_by_role("textbox").fill("My words")
         await asked(shared, other, [BOOK])
-        await expect(page).to_have_title("(1) mochi")
+        await expect(page).to_have_title("(1) Mine · mochi")
         await dialog.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("link", name="My words")).to_be_visible()
     await shared.server.request("DELETE", f"/sessions/{other}")

@@ -6,6 +6,7 @@ import { models } from "./state/catalogue.js";
 import * as inbox from "./state/inbox.js";
 import { fail } from "./state/notices.js";
 import * as sessions from "./state/sessions.js";
+import "./state/tab-title.js";
 import { direction, language } from "./texts.js";
 import { App } from "./views/app.js";
 import { keepFocus } from "./views/focus.js";

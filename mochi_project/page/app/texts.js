@@ -253,6 +253,7 @@ export const t = {
 
   // Settings of a chat
   chatSettings: "Settings of this chat",
+  actionsOfChat: "Rename, tag, export…",
   options: "Options",
   option: {
     temperature: "Temperature",

@@ -99,6 +99,12 @@ export function title(session) {
   return session.title || session.preview || t.newChat;
 }
 
+/** Return the title of a session with messages; its first question, which may not be loaded, is with the listed ones. */
+export function titleOf({ session_id: id, title: own, messages }, listed) {
+  const { preview } = listed.find((each) => each.session_id === id) ?? {};
+  return title({ title: own, preview: preview ?? messages.find(({ role }) => role === "user")?.content });
+}
+
 async function loadRuns(options) {
   const { runs } = await get("runs", options);
   const active = runs.filter(({ state }) => ["running", "waiting"].includes(state));
@@ -134,6 +140,7 @@ export async function changeAll(pairs) {
   try {
     for (const [id, changes] of pairs) await patch(`sessions/${part(id)}`, changes);
   } finally {
+    if (pairs.some(([, changes]) => changes.tags)) tags.reload(); // of sessions that no list has, too
     await load();
   }
 }

@@ -3,7 +3,6 @@
 import { tokenIsMissing } from "../api.js";
 import { html, signal, useEffect, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
-import { count as inboxCount } from "../state/inbox.js";
 import { undoLast } from "../state/notices.js";
 import { token } from "../storage.js";
 import { t } from "../texts.js";
@@ -72,7 +71,6 @@ function refuse(event) {
 export function App() {
   const isTokenMissing = useValue(tokenIsMissing);
   const { page, name } = useValue(route);
-  const waiting = useValue(inboxCount);
   const late = useValue(pages);
   const [isSidebarOpen, setSidebarOpen] = useState(false);
   useEffect(() => {
@@ -83,9 +81,6 @@ export function App() {
   useEffect(() => {
     if (!late.loaded) loadPages();
   }, [page]); // where they have not come, another page tries again
-  useEffect(() => {
-    document.title = waiting > 0 ? `(${waiting}) mochi` : "mochi";
-  }, [waiting]);
   if (isTokenMissing) return html`<${TokenPage} />`;
   const openSidebar = () => setSidebarOpen(true);
   const Page = late.value.get(page);

@@ -6,7 +6,7 @@ import { isMissing, modelNamed, models } from "../state/catalogue.js";
 import { chatOf } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
-import { change, createSession, sessions, title } from "../state/sessions.js";
+import { change, createSession, sessions, titleOf } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
@@ -15,8 +15,10 @@ import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
 import { Greeting } from "./greeting.js";
 import { IconButton } from "./icons.js";
+import { Menu } from "./menu.js";
 import { askModel, ModelPicker } from "./model-picker.js";
 import { SettingsPanel } from "./settings-panel.js";
+import { sessionActions } from "./sidebar.js";
 
 /** The name of what drafts of a new chat are kept under. */
 const NEW = "new";
@@ -53,23 +55,27 @@ function CompactButton({ chat, session, isBusy }) {
     aria-disabled=${isBusy || isCompacting} aria-busy=${`${isCompacting}`} onClick=${() => attempt(() => chat.compact())} />`;
 }
 
-function PageHead({ model, onModel, children, openSidebar, settings }) {
+/** `title` is drawn for a stored chat. */
+function PageHead({ model, onModel, title = null, children, openSidebar, settings }) {
   return html`<header class="page-head">
     <div class="narrow-only"><${IconButton} icon="menu" label=${t.showSidebar} onClick=${openSidebar}
       aria-controls="sidebar" /></div>
     <${ModelPicker} value=${model} onChange=${onModel} />
-    <span class="grow"></span>
+    ${title === null ? html`<span class="grow"></span>` : title}
     ${children}
     <${IconButton} icon="gear" label=${t.chatSettings} id="chat-settings" aria-expanded=${`${settings.isOpen}`}
       onClick=${settings.isOpen ? settings.close : settings.open} />
   </header>`;
 }
 
-/** The name of a session; of one without a title its first question, which may not be loaded. */
 function Title({ session }) {
-  const listed = useValue(sessions).find(({ session_id: each }) => each === session.session_id);
-  const preview = listed?.preview ?? session.messages.find(({ role }) => role === "user")?.content;
-  return html`<h1 class="hidden">${title({ ...session, preview })}</h1>`;
+  const title = titleOf(session, useValue(sessions));
+  return html`<h1 class="chat-title" dir="auto" title=${title}>${title}</h1>`;
+}
+
+function ChatMenu({ session, save }) {
+  const named = { ...session, preview: titleOf(session, useValue(sessions)) };
+  return html`<${Menu} label=${t.actionsOfChat} items=${sessionActions(named, save)} />`;
 }
 
 function useSettingsPanel() {
@@ -112,11 +118,11 @@ function OpenSession({ chat, openSidebar }) {
     return chat.attemptTurn(() => chat.send(text, files), "send");
   };
   return html`<main class="main" id="main" tabindex="-1">
-    <${Title} session=${session} />
-    <${PageHead} model=${session.model} onModel=${withModel}
+    <${PageHead} model=${session.model} onModel=${withModel} title=${html`<${Title} session=${session} />`}
       openSidebar=${openSidebar} settings=${panel}>
       <${ContextMeter} chat=${chat} status=${status} session=${session} />
       <${CompactButton} chat=${chat} session=${session} isBusy=${Boolean(now || sent)} />
+      <${ChatMenu} session=${session} save=${save} />
     </${PageHead}>
     <div class="columns">
       <div class="column">

@@ -19,11 +19,11 @@ import { dateOf, dropOf, Moment } from "./parts.js";
 import { sectionOf } from "./sections.js";
 import { toggleTheme, theme } from "./theme.js";
 
-async function rename(session) {
+async function rename(session, set) {
   const texts = { value: session.title ?? "", placeholder: title(session), label: t.titleOfSession };
   const name = await askText(t.rename, texts);
   if (name === null) return;
-  await attempt(() => change(session.session_id, { title: name.trim() || null }));
+  await set({ title: name.trim() || null });
 }
 
 /** Ask for tags; resolves with them, or null. */
@@ -32,18 +32,18 @@ async function askTags(heading, before) {
   return text === null ? null : [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 }
 
-async function changeTags(session) {
+async function changeTags(session, set) {
   const tags = await askTags(t.tags, session.tags);
-  if (tags !== null) await attempt(() => change(session.session_id, { tags }));
+  if (tags !== null) await set({ tags });
 }
 
-export function sessionActions(session) {
-  const { session_id: id, pinned, archived } = session;
-  const set = (changes) => attempt(() => change(id, changes));
+/** `set(changes)` keeps changes of the session. */
+export function sessionActions(session, set = (changes) => attempt(() => change(session.session_id, changes))) {
+  const { pinned, archived } = session;
   return [
-    { label: t.rename, icon: "edit", run: () => rename(session) },
+    { label: t.rename, icon: "edit", run: () => rename(session, set) },
     { label: pinned ? t.unpin : t.pin, icon: "pin", run: () => set({ pinned: !pinned }) },
-    { label: t.tags, icon: "tag", run: () => changeTags(session) },
+    { label: t.tags, icon: "tag", run: () => changeTags(session, set) },
     { label: archived ? t.unarchive : t.archive, icon: "archive", run: () => set({ archived: !archived }) },
     { label: t.exportMarkdown, icon: "export", run: () => attempt(() => download(session, "markdown")) },
     { label: t.exportHtml, icon: "export", run: () => attempt(() => download(session, "html")) },
