@@ -181,6 +181,16 @@ IS_AWAY = {
 }
 
 
+async def test_a_large_model_says_its_size_in_gigabytes(shared):
+    async with shared.page("/#/rules") as page:
+        large, small = {"name": "large", "size_mb": 9276.2}, {"name": "small", "size_mb": 639.4}
+        await page.route("**/api/v1/models", listing([large, small]))
+        await page.goto(shared.server.url)
+        await page.get_by_role("button", name="Model: ").click()
+        await expect(page.get_by_role("option", name="large")).to_contain_text("9.3 GB")
+        await expect(page.get_by_role("option", name="small")).to_contain_text("639 MB")
+
+
 async def test_a_new_chat_says_what_is_here_and_what_can_call_tools(shared):
     async with shared.page("/#/rules") as page:
         await page.evaluate("localStorage.setItem('mochi.model', 'qwen3:8b')")

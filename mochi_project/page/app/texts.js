@@ -317,7 +317,7 @@ export const t = {
   contextWindow: "Context window",
   parameters: "Parameters",
   size: "Size",
-  megabytes: (count) => `${number(count)} MB`,
+  megabytes: (count) => (count < 1000 ? `${number(count)} MB` : `${number(count / 1000)} GB`),
   format: "Format",
   family: "Family",
   sentTo: "Texts are sent to",
