@@ -85,6 +85,7 @@ export const t = {
   unpin: "Unpin",
   tags: "Tags",
   tagsWithCommas: "Tags, separated by commas",
+  onlyArchived: "Only archived",
   archive: "Archive",
   unarchive: "Take out of the archive",
   exportMarkdown: "Export as Markdown",

@@ -113,8 +113,7 @@ export const Answer = memo(({ chat, answer, version, last, dropped, isLast, isBu
           ${last.message_id && html`<${IconButton} icon="branch" label=${t.branchOff}
             onClick=${() => attempt(() => chat.branch(last.message_id))} />`}
           ${variants && html`<${Variants} chat=${chat} variants=${variants} last=${last} />`}
-          <span class="figures">${figures(last)}</span>
-          <${Moment} at=${last.timestamp} />
+          <span class="figures">${figures(last)}${" "}<${Moment} at=${last.timestamp} /></span>
         </div>`}
   </article>`;
 });

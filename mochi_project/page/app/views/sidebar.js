@@ -67,11 +67,13 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
         ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
       </span>`}`;
   const several = { label: t.selectSeveral, icon: "check", run: () => { selection.value = [id]; } };
+  const actions = sessionActions(session);
+  const items = [...actions.slice(0, -1), several, actions.at(-1)];
   return html`<li class="session ${isOpen ? "open" : ""}" data-row=${id}>
     ${isSelected === null
       ? html`<a href=${address("chat", id)} aria-current=${isOpen ? "page" : null}
           title=${date && t.wholeDate(date)} onClick=${() => remember(session)}>${content}</a>
-        <${Menu} label=${t.actionsOf(name)} items=${[...sessionActions(session), several]} />`
+        <${Menu} label=${t.actionsOf(name)} items=${items} />`
       : html`<label><input type="checkbox" checked=${isSelected} onChange=${() => toggle(id)} />${content}</label>`}
   </li>`;
 });
@@ -194,7 +196,7 @@ function Search() {
   return html`<div class="search">
     <${SearchBox} list=${sideList} label=${t.search} id="search" onKeyDown=${onKey} />
     <label class="check"><input type="checkbox" checked=${archived}
-      onChange=${(event) => sideList.find({ archived: event.target.checked })} />${t.archived}</label>
+      onChange=${(event) => sideList.find({ archived: event.target.checked })} />${t.onlyArchived}</label>
   </div>`;
 }
 
