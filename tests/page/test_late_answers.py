@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -41,6 +42,11 @@ async def late(page, address):
         await page.evaluate("new Promise(requestAnimationFrame)")
 
 
+def the_chat(session_id):
+    """Return what the address of a chat and its last turns has."""
+    return re.compile(rf"/sessions/{session_id}\?turns=")
+
+
 async def set_option(page, name, value):
     async with page.expect_response(lambda response: response.request.method == "PATCH"):
         await page.get_by_role("spinbutton", name=name).fill(value)
@@ -51,7 +57,7 @@ async def test_no_setting_is_lost(shared):
     session_id = await shared.server.new_session()
     async with shared.page(f"/#/chat/{session_id}") as page:
         await page.get_by_role("button", name="Settings of this chat").click()
-        async with late(page, f"**/sessions/{session_id}") as is_given:
+        async with late(page, the_chat(session_id)) as is_given:
             await shared.server.request("PATCH", f"/sessions/{session_id}", {"title": "Once"})
             await until(is_given.is_set)
             await set_option(page, "Temperature", "0.3")
@@ -151,7 +157,7 @@ async def test_a_run_is_shown_in_its_own_chat_alone(shared):
     second = await shared.server.new_session("lorem", title="Second")
     async with shared.page(f"/#/chat/{first}") as page:
         await expect(page.locator("main h1")).to_have_text("First")
-        async with late(page, f"**/sessions/{first}") as is_given:
+        async with late(page, the_chat(first)) as is_given:
             message = scripted([{"text_message": {"text": "one two three four five"}}, STALL])
             await shared.server.post(f"/chat/{first}/runs", {"message": message})
             await until(is_given.is_set)
