@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.async_api import expect
@@ -90,8 +91,9 @@ async def test_no_text_makes_the_others_unreadable(shared):
         answers = page.locator(".answer .markdown")
         await expect(answers.last.locator("strong")).to_have_text("last")
         for answer, (name, text) in zip(await answers.all(), HEAVY.items(), strict=False):
-            is_plain = name not in {"marks", "braces"}  # which have few steps, and stay as they are
-            await expect(answer).to_contain_text(text.strip("$")[:100] if is_plain else text[10:20])
+            # These have few steps, or are drawn in parts.
+            is_plain = name not in {"marks", "braces", "cells"}
+            await expect(answer).to_contain_text(text.strip("$")[:100] if is_plain else text[10:12])
         await send(page, scripted("It **goes** on."))
         await answered(page, len(HEAVY) + 2)
         await expect(answers.last.locator("strong")).to_have_text("goes")
@@ -106,6 +108,78 @@ async def test_a_long_text_is_drawn_to_its_end(shared):
         await expect(page.locator(".answer h3")).to_have_count(900)
         await expect(page.locator(".answer strong")).to_have_count(900)
         await expect(page.locator(".answer .plain")).to_have_count(0)
+
+
+LONG = {
+    "li": "".join(f"{number}. item {number} with **bold** words\n" for number in range(1, 1001)),
+    "td": "| a | b |\n|--:|---|\n" + "".join(f"| {n} | x **b** |\n" for n in range(1000)),
+    "blockquote p": "".join(f"> {number} with **bold** words\n>\n" for number in range(1000)),
+    "p": "\n".join(f"{number} with **bold** words" for number in range(1000)),
+}
+PARTS = """async ([text, selector, pieces]) => {
+  const main = document.querySelector("script[type=module]").src;
+  const { MarkdownText } = await import(new URL("markdown/render.js", main));
+  const parser = new MarkdownText();
+  let drawn;
+  for (let piece = 1; piece <= pieces; piece += 1) {
+    const arrived = text.slice(0, Math.ceil((text.length * piece) / pieces));
+    const isComplete = piece === pieces;
+    do drawn = parser.blocks(arrived, { isComplete }); while (drawn.rest);
+  }
+  const parts = drawn.blocks.map((block) => {
+    const element = document.createElement("div");
+    element.innerHTML = block;
+    return element;
+  });
+  const all = (wanted) => parts.flatMap((part) => [...part.querySelectorAll(wanted)]);
+  return {
+    found: all(selector).length,
+    plain: all(".plain").length,
+    bold: all("strong").length,
+    aligned: all("td[align=right]").length,
+    starts: all("ol").map(({ start, firstElementChild }) => [start, firstElementChild.textContent]),
+    text: parts.map(({ textContent }) => textContent).join(""),
+    largest: Math.max(...parts.map((part) => part.querySelectorAll("*").length)),
+  };
+}"""
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("selector", LONG)
+async def test_a_block_of_thousands_is_drawn_in_parts_as_markdown(shared, selector, pieces):
+    text = LONG[selector]
+    async with shared.page() as page:
+        drawn = await page.evaluate(PARTS, [text, selector, pieces])
+    numbers = text.count("**") // 2
+    assert drawn["plain"] == 0
+    assert drawn["bold"] == numbers
+    if selector != "p":  # as many lines as wanted may be in one
+        assert drawn["found"] == numbers * (2 if selector == "td" else 1)
+    assert drawn["largest"] < 1_500
+    if selector == "li":
+        assert all(text.startswith(f"item {start} ") for start, text in drawn["starts"])
+    if selector == "td":
+        assert drawn["aligned"] == numbers
+    lost = [word for word in re.findall(r"\d+", text) if word not in drawn["text"]]
+    assert lost == []
+
+
+async def test_a_block_in_parts_looks_the_same_when_it_arrives_slowly(shared):
+    text = "\n\n".join([LONG["li"], LONG["td"], "The end."])
+    async with shared.page() as page:
+        whole, grown = [await page.evaluate(PARTS, [text, "*", pieces]) for pieces in (1, 9)]
+    assert grown == whole
+
+
+async def test_a_formula_that_would_take_long_is_shown_as_it_was_written(shared):
+    long = " + ".join(f"x_{{{number}}}" for number in range(400))
+    text = f"$$\n{long}\n$$\n\n```math\n{long}\n```\n\n$y_1$"
+    session = await imported(shared, text)
+    async with shared.page(f"/#/chat/{session}") as page:
+        answer = page.locator(".answer .markdown")
+        await expect(answer.locator(".katex")).to_have_count(1)
+        await expect(answer).to_contain_text(long[-60:])
+        await expect(answer.locator("pre")).to_contain_text(long[-60:])
 
 
 SLOW = """async (text) => {

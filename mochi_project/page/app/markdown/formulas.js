@@ -18,6 +18,7 @@ const PATTERNS = [
 ];
 
 const LONGEST = 5000; // characters
+const MOST_SYMBOLS = 1_000; // each is some elements
 const MILLISECONDS = 5; // before a frame, which takes much longer: a formula is some hundred elements
 
 /** Whether what is between two `$` is text between two sums of money, or names of a shell. */
@@ -27,12 +28,15 @@ function isMoney(formula, after) {
   return !isMarked && /^\d/.test(formula) && /\p{L}{2}|[,;]\s|\*\*/u.test(formula);
 }
 
+/** Whether a formula can be shown as one in a step that takes no long time. */
+export const isShort = (formula) => (formula.match(/\\[a-z]+|\S/gi)?.length ?? 0) <= MOST_SYMBOLS;
+
 function tokenOf(source, onlyDisplayed) {
   const near = source.slice(0, LONGEST);
   for (const { pattern, display = false, isMoney: isOther } of PATTERNS) {
     if (onlyDisplayed && !display) continue;
     const match = pattern.exec(near);
-    if (match && !isOther?.(match[1], near.slice(match[0].length))) {
+    if (match && isShort(match[1]) && !isOther?.(match[1], near.slice(match[0].length))) {
       return { raw: match[0], formula: match[1].trim(), display };
     }
   }

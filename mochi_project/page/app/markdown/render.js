@@ -9,7 +9,8 @@ import cjkFriendly from "../../vendor/marked-cjk-friendly/index.js";
 import { t } from "../texts.js";
 import { checkSpans, nested, timeChecks, withinBudget } from "./budget.js";
 import { footnotes } from "./footnotes.js";
-import { formulaBlock, formulas } from "./formulas.js";
+import { formulaBlock, formulas, isShort } from "./formulas.js";
+import { partsOf } from "./parts.js";
 
 const WRITTEN = "br|sub|sup|kbd|mark|u|s|del|ins|b|i|em|strong|details|summary|hr";
 const SAFE_TAGS = new RegExp(`^(?:\\s*</?(?:${WRITTEN})\\s*/?>)+\\s*$`, "i");
@@ -41,8 +42,11 @@ export function escape(text) {
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
-/** Return the attribute of a block whose first letter is written from right to left. */
-function direction({ raw }) {
+/**
+ * Return the attribute of a block whose first letter is written from right to left. With `dir="auto"` the
+ * browser would look for it anew at each of a thousand elements of a paragraph.
+ */
+function direction({ text, raw = text }) {
   const first = /\p{L}/u.exec(raw);
   return first && RIGHT_TO_LEFT.test(first[0]) ? ' dir="rtl"' : "";
 }
@@ -60,7 +64,7 @@ function link(address, label) {
   return shown && RELATIVE.test(shown) && label !== shown ? `${label} (<code>${shown}</code>)` : label;
 }
 
-const plain = (text) => `<p class="plain" dir="auto">${escape(text)}</p>\n`;
+const plain = (text) => `<p class="plain"${direction({ text })}>${escape(text)}</p>\n`;
 
 const renderer = {
   html({ text, block }) {
@@ -79,7 +83,7 @@ const renderer = {
   code({ text, lang }) {
     const info = escape((lang ?? "").trim());
     const language = info.split(/\s/)[0].toLowerCase();
-    if (language === "math") return formulaBlock(text);
+    if (language === "math" && isShort(text)) return formulaBlock(text);
     return `<pre data-language="${language}" data-info="${info}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
   },
   list(token) {
@@ -95,21 +99,22 @@ const renderer = {
   table(token) {
     const row = (cells, tag) =>
       `<tr>${cells
-        .map(({ tokens, align }) => {
-          const aligned = align ? ` align="${align}"` : "";
-          return `<${tag}${aligned} dir="auto">${this.parser.parseInline(tokens)}</${tag}>`;
+        .map((cell) => {
+          const aligned = cell.align ? ` align="${cell.align}"` : "";
+          return `<${tag}${aligned}${direction(cell)}>${this.parser.parseInline(cell.tokens)}</${tag}>`;
         })
         .join("")}</tr>`;
     const head = row(token.header, "th");
     const body = token.rows.map((cells) => row(cells, "td")).join("");
     return `<div class="table" role="region" tabindex="0" aria-label="${t.table}"><table${direction(token)}><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;
   },
-  paragraph({ tokens }) {
-    return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;
+  paragraph(token) {
+    return `<p${direction(token)}>${this.parser.parseInline(token.tokens)}</p>\n`;
   },
-  heading({ tokens, depth }) {
-    const level = Math.min(depth + 1, 6); // below the headings of the page
-    return `<h${level} dir="auto" class="level-${depth}">${this.parser.parseInline(tokens)}</h${level}>\n`;
+  heading(token) {
+    const level = Math.min(token.depth + 1, 6); // below the headings of the page
+    const attributes = `class="level-${token.depth}"${direction(token)}`;
+    return `<h${level} ${attributes}>${this.parser.parseInline(token.tokens)}</h${level}>\n`;
   },
 };
 
@@ -168,7 +173,10 @@ class CheckedLexer extends Lexer {
   }
 }
 
-const MOST_TAGS = 12_000; // of a block: what is laid out in one step
+const MOST_TAGS = 6_000; // of a block: what is laid out in one step
+const TAGS_OF_FORMULA = 20; // when it is shown as one
+
+const tagsOf = (markup) => markup.split("<").length + TAGS_OF_FORMULA * (markup.split("data-formula").length - 1);
 
 /** Return the safe HTML of a block; of one that takes too long, its plain text. */
 function render(raw, links) {
@@ -177,26 +185,32 @@ function render(raw, links) {
     lexer.tokens.links = links;
     return marked.parser(lexer.lex(raw));
   });
-  const isTooMuch = markup === null || markup.split("<").length > MOST_TAGS;
-  return sanitize(isTooMuch ? plain(raw) : markup);
+  return sanitize(markup === null || tagsOf(markup) > MOST_TAGS ? plain(raw) : markup);
 }
 
-/** Return the top-level blocks of a text, as they are written, and the addresses of its links. */
-function split(text) {
+/**
+ * Return the top-level blocks of a text, large ones in parts, and the addresses of its links. `head` is what
+ * is read in front of the text, which goes on with a table.
+ */
+function split(text, head) {
   const lexer = new Lexer(marked.defaults);
-  const tokens = withinBudget(() => lexer.blockTokens(text));
+  const tokens = withinBudget(() => lexer.blockTokens(head + text));
   if (tokens === null) {
     // At the end of a paragraph, a line or a word.
     const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1
       || text.lastIndexOf(" ") + 1 || text.length;
-    return { blocks: [text.slice(0, end)], isBroken: true, links: {} };
+    return { blocks: [{ raw: text.slice(0, end), head }], sure: 1, links: {} };
   }
   const blocks = [];
-  for (const { type, raw } of tokens) {
-    if (type === "space" && blocks.length > 0) blocks[blocks.length - 1] += raw;
-    else blocks.push(raw);
+  let parts = []; // of the last one
+  for (const token of tokens) {
+    if (token.type === "space" && blocks.length > 0) blocks.at(-1).raw += token.raw;
+    else blocks.push(...(parts = partsOf(token)));
   }
-  return { blocks, isBroken: false, links: lexer.tokens.links };
+  if (head) Object.assign(blocks[0], { raw: blocks[0].raw.slice(head.length), head });
+  // The last two may still change: a line below makes a heading or a table of a text.
+  const sure = Math.max(0, blocks.length - (parts.length > 1 ? 1 : 2));
+  return { blocks, sure, links: lexer.tokens.links };
 }
 
 const PIECE = 2_000; // characters of a long text that are split at a time: each block is looked for in all of them
@@ -210,6 +224,7 @@ export class MarkdownText {
     this.links = {};
     this.settled = []; // HTML of blocks
     this.settledLength = 0; // characters of what they are made of
+    this.head = ""; // what is read in front of the others
     this.begun = Infinity; // when the last drawing began; never yet
     this.drawn = new Map(); // HTML of the blocks that may still change, by what is written
   }
@@ -219,16 +234,10 @@ export class MarkdownText {
    *
    * Most blocks of the beginning are not made anew when the text has grown.
    */
-  blocks(text, { isComplete }) {
+  blocks(text, { isComplete, end = this.endOfDrawing() }) {
     const normal = text.replace(/\r\n?/g, "\n");
     if (!normal.startsWith(this.text)) Object.assign(this, new MarkdownText());
     this.text = normal;
-    const begun = performance.now();
-    // Half of what the last one took with its layout, which takes long where much is drawn already.
-    const share = Math.max(LEAST_MILLISECONDS, (begun - this.begun) / 2);
-    const end = begun + Math.min(share, MOST_MILLISECONDS);
-    this.begun = begun;
-    const { settled } = this;
     const unsettled = new Map();
     const begin = this.settledLength;
     let position = begin;
@@ -237,26 +246,36 @@ export class MarkdownText {
     let piece = PIECE;
     while (position < normal.length && !isOver()) {
       const isLast = position + piece >= normal.length;
-      const { blocks, isBroken, links } = split(normal.slice(position, position + piece));
+      const { blocks, sure, links } = split(normal.slice(position, position + piece), this.head);
       if (Object.keys(links).some((label) => !(label in this.links))) {
         // What is above may have links that lead there.
         Object.assign(this, new MarkdownText(), { links: { ...this.links, ...links } });
-        return this.blocks(text, { isComplete });
+        return this.blocks(text, { isComplete, end });
       }
-      // The last two blocks may still change: a line below makes a heading or a table of a text.
-      const sure = isBroken || (isLast && isComplete) ? blocks.length : Math.max(0, blocks.length - 2);
-      if (sure === 0 && !isLast) piece *= 2; // a block that is longer
-      for (const [index, raw] of blocks.slice(0, isLast ? undefined : sure).entries()) {
+      const settling = isLast && isComplete ? blocks.length : sure;
+      if (settling === 0 && !isLast) piece *= 2; // a block that is longer
+      for (const [index, { raw, head }] of blocks.slice(0, isLast ? undefined : sure).entries()) {
         if (isOver()) break;
-        const markup = this.drawn.get(raw) ?? render(raw, this.links);
+        const whole = head + raw;
+        const markup = this.drawn.get(whole) ?? render(whole, this.links);
         position += raw.length;
-        if (index < sure) {
-          settled.push(markup);
+        if (index >= settling) unsettled.set(whole, markup);
+        else {
+          this.settled.push(markup);
           this.settledLength = position;
-        } else unsettled.set(raw, markup);
+          this.head = blocks[index + 1]?.head ?? "";
+        }
       }
     }
     this.drawn = unsettled;
-    return { blocks: [...settled, ...unsettled.values()], rest: normal.slice(position) };
+    return { blocks: [...this.settled, ...unsettled.values()], rest: normal.slice(position) };
+  }
+
+  endOfDrawing() {
+    const begun = performance.now();
+    // Half of what the last one took with its layout, which takes long where much is drawn already.
+    const share = Math.max(LEAST_MILLISECONDS, (begun - this.begun) / 2);
+    this.begun = begun;
+    return begun + Math.min(share, MOST_MILLISECONDS);
   }
 }

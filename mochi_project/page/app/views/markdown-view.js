@@ -16,6 +16,10 @@ async function draw(element) {
   showDrawings(element.querySelectorAll(DRAWN));
 }
 
+const LONGEST_REST = 4_000; // characters that are seen before they are drawn: they are laid out anew each time
+
+const HEIGHT = 0.4; // pixels of a character of HTML, about, until it is laid out
+
 const Block = memo(({ content, isComplete }) => {
   const element = useRef(null);
   const source = `${content}`;
@@ -24,6 +28,8 @@ const Block = memo(({ content, isComplete }) => {
     next.innerHTML = content;
     addCodeHeads(next);
     patch(element.current, next);
+    // What seems small is laid out together with much else that seems to be in view.
+    element.current.style.containIntrinsicBlockSize = `auto ${Math.round(source.length * HEIGHT)}px`;
     if (isComplete) {
       colourCode(element.current);
       draw(element.current).catch(() => {}); // the source is readable
@@ -55,7 +61,7 @@ const Blocks = memo(({ text, isComplete }) => {
   return html`<div class=${isArriving.current ? "markdown arriving" : "markdown"} onClick=${onClick}>
     ${blocks.map((content, index) => html`<${Block} key=${index} content=${content}
       isComplete=${isComplete || index < last} />`)}
-    ${rest && html`<div class="block plain" dir="auto" key="rest">${rest}</div>`}
+    ${rest && html`<div class="block plain" dir="auto" key="rest">${rest.slice(0, LONGEST_REST)}</div>`}
   </div>`;
 });
 

@@ -1,0 +1,53 @@
+// A long list, table, quotation or paragraph in parts, each a block of its own: no step takes long.
+
+const MOST = 3_000; // about as many elements of a table
+const MOST_OF_PARAGRAPH = 1_000; // each of its marks is looked for in all of it
+const mostOf = ({ type }) => (type === "paragraph" ? MOST_OF_PARAGRAPH : MOST);
+
+/** Return about how long it takes to lay out a text: items and formulas as long as five cells, 25 characters as one. */
+function weigh(raw) {
+  const heavy = raw.match(/[\n$\\]/g)?.length ?? 0;
+  const light = raw.match(/[|*_`~[<]/g)?.length ?? 0;
+  return 5 * heavy + light + raw.length / 25;
+}
+
+const linesOf = (raw) => raw.split(/(?<=\n)/);
+
+/** Return the lines of a quotation, those of each block in it together. */
+function quoted({ raw, tokens }) {
+  const lines = linesOf(raw);
+  return tokens.flatMap(unitsOf).map((unit) => lines.splice(0, unit.split("\n").length - 1).join("")).concat(lines);
+}
+
+/** Return what a block may be cut between, as it is written. */
+function unitsOf(token) {
+  const { type, raw, items } = token;
+  if (weigh(raw) <= mostOf(token)) return [raw];
+  if (type === "list") return items.map((item) => item.raw);
+  if (type === "blockquote") return quoted(token);
+  return type === "table" || type === "paragraph" ? linesOf(raw) : [raw];
+}
+
+/**
+ * Return the parts of a block: `{raw, head}`, what is written and what is read in front of it. That is the
+ * head of a table, which is seen above each part.
+ */
+export function partsOf(token) {
+  const units = unitsOf(token);
+  const head = token.type === "table" ? units.slice(0, 2).join("") : "";
+  const parts = [];
+  let left = 0;
+  let length = 0;
+  for (const unit of units) {
+    const weight = weigh(unit);
+    if (parts.length > 0 && weight <= left) parts.at(-1).raw += unit;
+    else {
+      parts.push({ raw: unit, head: parts.length > 0 ? head : "" });
+      left = mostOf(token);
+    }
+    left -= weight;
+    length += unit.length;
+  }
+  parts.at(-1).raw += token.raw.slice(length); // the end of its last line
+  return parts;
+}
