@@ -189,7 +189,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     "/{session_id}",
     response=SessionDetail,
     summary="Read a session with its messages",
-    openapi_extra=documented(*READ_ERRORS),
+    openapi_extra=documented(InvalidRequest, *READ_ERRORS),
 )
 async def read_session(
     request: HttpRequest, session_id: SessionId, turns: Turns = None
@@ -299,7 +299,7 @@ async def fork_session(
     "/{session_id}/messages",
     response=MessageList,
     summary="Read the messages of a session",
-    openapi_extra=documented(*READ_ERRORS),
+    openapi_extra=documented(InvalidRequest, *READ_ERRORS),
 )
 async def list_messages(
     request: HttpRequest, session_id: SessionId, turns: Turns = None

@@ -12,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.mcp import Wire, tool
+from tests.support.mcp import Wire, known_to, tool
 from tests.support.page import (
     answered,
     browser_with_server,
@@ -421,6 +421,7 @@ async def test_settings_of_a_chat_are_kept(shared, page):
 
 
 async def test_texts_of_tools_prompts_and_servers_do_nothing(shared, page):
+    await known_to(shared.server, "wire__read")
     for path, name in [("tools", "hostile"), ("tools", "wire__read"), ("prompts", "hostile.md")]:
         await visit(page, shared, path)
         entry = page.locator(".page li.card").filter(has=page.get_by_text(name, exact=True))

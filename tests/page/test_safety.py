@@ -155,7 +155,7 @@ async def test_nothing_of_a_hostile_text_runs_or_breaks_the_layout(shared):
         addresses = await links.evaluate_all("all => all.map(link => link.getAttribute('href'))")
         assert {address.split(":")[0] for address in addresses} == {"https"}
         for selector in ("script", "iframe", "form", "img", "style", "[onerror]", "[style]"):
-            hostile = page.locator(f".answer .markdown {selector}:not(.katex *)")
+            hostile = page.locator(f".answer .markdown > .block {selector}:not(.katex *)")
             assert await hostile.count() == 0, selector
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert width <= 900
