@@ -59,6 +59,12 @@ export function chatWith(name) {
   go("");
 }
 
+/** Return the name of the model that was used last if it is among these, else of the first one; null if there is none. */
+export function usualModel(list) {
+  const last = preference.read("model");
+  return list.some(({ name }) => name === last) ? last : (list[0]?.name ?? null);
+}
+
 /** Return the entry of a model in the list, or null. */
 export function modelNamed(name) {
   return models.state.peek().value.models.find((model) => model.name === name) ?? null;

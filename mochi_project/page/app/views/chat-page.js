@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { go } from "../router.js";
-import { isMissing, modelNamed, models } from "../state/catalogue.js";
+import { isMissing, modelNamed, models, usualModel } from "../state/catalogue.js";
 import { chatOf } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
@@ -144,12 +144,6 @@ function withTools({ tool_settings: before, ...others }, uses) {
   return { ...others, tool_settings: { ...before, tools: [...new Set([...(before?.tools ?? []), ...uses])] } };
 }
 
-/** The model of a new chat: the one that was used last, else the first one. */
-function usual(list) {
-  const last = preference.read("model");
-  return list.some(({ name }) => name === last) ? last : (list[0]?.name ?? null);
-}
-
 export function NewChatPage({ openSidebar }) {
   const { value, loaded } = useValue(models.state);
   const [chosen, setChosen] = useState(null);
@@ -166,13 +160,13 @@ export function NewChatPage({ openSidebar }) {
       isShown.current = false;
     };
   }, []);
-  const name = chosen ?? usual(value.models);
+  const name = chosen ?? usualModel(value.models);
   const model = value.models.find((each) => each.name === name) ?? null;
   const start = async (text, files, uses = []) => {
     setStarting(true);
     const isStarted = await newChat.attemptTurn(async () => {
       await models.need(); // whoever writes fast does not wait for the list
-      const used = chosen ?? usual(models.state.peek().value.models);
+      const used = chosen ?? usualModel(models.state.peek().value.models);
       if (!used) throw new Error(t.noModelYet);
       preference.write("model", used);
       const chat = chatOf(await createSession({ model: used, ...withTools(draft, uses) }));

@@ -3,9 +3,8 @@
 import { get, part, put, remove } from "../api.js";
 import { html, useEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
-import { chatWith, models, presets } from "../state/catalogue.js";
+import { chatWith, models, presets, usualModel } from "../state/catalogue.js";
 import { attempt, notify } from "../state/notices.js";
-import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { confirm } from "./dialog.js";
@@ -24,19 +23,12 @@ async function askToDelete(name) {
   await Promise.all([presets.reload(), models.reload()]);
 }
 
-/** The model of a new preset: the one that was used last, else the first one. */
-function usual(list) {
-  const names = list.filter(({ kind }) => kind === "model").map((model) => model.name);
-  const last = preference.read("model");
-  return names.includes(last) ? last : (names[0] ?? "");
-}
-
 function PresetEditor({ name, preset }) {
   const { value: known } = useValue(models.state);
   const [values, setValues] = useState({ ...EMPTY, ...preset });
   const [newName, setNewName] = useState("");
   const set = (changes) => setValues((before) => ({ ...before, ...changes }));
-  const model = values.model || (name ? "" : usual(known.models));
+  const model = values.model || (name ? "" : usualModel(known.models.filter(({ kind }) => kind === "model")));
   const save = (event) => {
     event.preventDefault();
     const { name: _, warnings: __, ...body } = { ...values, model };
