@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Literal, overload
 
 import orjson
@@ -174,13 +175,17 @@ class ChatSession:
         return b"[" + b",".join(lines) + b"]"
 
     def _lines_of_last(self, turns: int) -> list[bytes]:
-        first = int(self._has_system_prompt())
-        for index in range(len(self._lines) - 1, first, -1):
-            if b'"user"' in (line := self._lines[index]) and is_user(orjson.loads(line)):
-                turns -= 1
-                if turns == 0:
-                    return [*self._lines[:first], *self._lines[index:]]
-        return self._lines
+        found = next(islice(self._questions_from_last(), turns - 1, None), None)
+        if found is None:
+            return self._lines
+        return [*self._lines[: int(self._has_system_prompt())], *self._lines[found[0] :]]
+
+    def _questions_from_last(self) -> Iterator[tuple[int, JSONObject]]:
+        """Yield the user's messages, the last one first, each with its index."""
+        for index in range(len(self._lines) - 1, -1, -1):
+            line = self._lines[index]
+            if b'"user"' in line and is_user(message := orjson.loads(line)):
+                yield index, message
 
     def tail(self) -> Iterator[JsonValue]:
         """Yield the messages as JSON values, beginning with the last, parsed one by one."""
@@ -198,10 +203,7 @@ class ChatSession:
     @property
     def last_user_message(self) -> JSONObject | None:
         """The last message of the user, as it is stored; None if there is none."""
-        for line in reversed(self._lines):
-            if b'"user"' in line and is_user(message := orjson.loads(line)):
-                return message
-        return None
+        return next((message for _, message in self._questions_from_last()), None)
 
     def attachments(self) -> Iterator[JSONObject]:
         """Yield what the messages say of their attachments, in order."""
