@@ -83,15 +83,15 @@ export function answerKey(question) {
 /**
  * Return items `{kind: "question", key, message, index}` and
  * `{kind: "answer", key, question, answer, last}`: the key of what it answers, its parts, and its
- * last message. An index counts the `left` messages that are not among these.
+ * last message. An index counts the `notLoaded` messages before these, too.
  */
-export function itemsOf(messages, left = 0) {
+export function itemsOf(messages, notLoaded = 0) {
   const items = [];
   let current = null;
   let question = "none";
   let calls = [];
   messages.forEach((message, position) => {
-    const index = left + position;
+    const index = notLoaded + position;
     const key = message.message_id ?? `at ${index}`;
     if (message.role === "user") {
       items.push({ kind: "question", key, message, index });

@@ -22,7 +22,7 @@ export const speeds = new Map();
 const FIRST_TURNS = 20;
 
 class Chat {
-  /** What the session has, or null: `{session, left, items, variants, status}`; `left` messages are not loaded. */
+  /** What the session has, or null: `{session, notLoaded, items, variants, status}`: `notLoaded` is a number of messages. */
   loaded = signal(null);
 
   /** The run that is shown below the items, or null; `live.version` grows with each change. */
@@ -67,11 +67,12 @@ class Chat {
     ]);
     if (number < this.#shown) return;
     this.#shown = number;
-    const left = session.message_count - session.messages.length;
-    this.loaded.value = { session, left, items: itemsOf(session.messages, left), variants: variants.messages, status };
+    const notLoaded = session.message_count - session.messages.length;
+    const items = itemsOf(session.messages, notLoaded);
+    this.loaded.value = { session, notLoaded, items, variants: variants.messages, status };
   }
 
-  /** Load what is left. */
+  /** Load all messages. */
   async showAll() {
     this.#turns = null;
     await this.show().catch(fail);

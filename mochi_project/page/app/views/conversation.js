@@ -38,11 +38,11 @@ function liveItem(run, items) {
 }
 
 /** Return the key of the item before which the summary's line is; null: behind all, undefined: it is not shown. */
-function placeOfSummary({ session, left }, items) {
+function placeOfSummary({ session, notLoaded }, items) {
   const through = session.history_summary?.through_message_id;
   const last = through ? session.messages.findIndex(({ message_id: id }) => id === through) : -1;
   if (last < 0) return undefined;
-  return items.find(({ kind, index }) => kind === "question" && index > left + last)?.key ?? null;
+  return items.find(({ kind, index }) => kind === "question" && index > notLoaded + last)?.key ?? null;
 }
 
 /** Where a summary stands for what is above; its text can be opened. */
@@ -58,7 +58,7 @@ function SummaryLine({ chat, summary }) {
 export function Conversation({ chat, withModel, withoutTools }) {
   const { id } = chat;
   const loaded = useValue(chat.loaded);
-  const { session, left, items: stored, variants } = loaded;
+  const { session, notLoaded, items: stored, variants } = loaded;
   const now = useValue(chat.live);
   const sent = useValue(chat.sending);
   const [limit, setLimit] = useState(WINDOW);
@@ -79,13 +79,13 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
   const most = Math.max(limit, useFound(chat, items, content, leaveEnd));
   const shown = items.slice(-most);
-  const earlier = left + items.length - shown.length;
+  const earlier = notLoaded + items.length - shown.length;
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
   const place = placeOfSummary(loaded, items);
   const showEarlier = async () => {
-    if (left > 0) await chat.showAll();
+    if (notLoaded > 0) await chat.showAll();
     if (!content.current) return; // another chat was opened meanwhile
     const first = content.current.querySelector(":scope > article");
     seen.current = { first, top: first.getBoundingClientRect().top };

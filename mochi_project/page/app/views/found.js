@@ -56,15 +56,15 @@ function mark(root, words) {
  */
 export function useFound(chat, items, content, leaveEnd) {
   const { id } = chat;
-  const { session, left } = useValue(chat.loaded);
+  const { session, notLoaded } = useValue(chat.loaded);
   const now = useValue(found);
   const words = now?.id === id ? now.words : [];
-  const isLeft = left > 0 && words.length > 0;
+  const isPartial = notLoaded > 0 && words.length > 0;
   useEffect(() => {
-    if (isLeft) chat.showAll();
-  }, [isLeft, now]);
+    if (isPartial) chat.showAll();
+  }, [isPartial, now]);
   // Without words, reading a long chat would take as long as drawing it.
-  const place = useMemo(() => (isLeft || words.length === 0 ? -1 : placeOf(words, session.messages)), [now, session]);
+  const place = useMemo(() => (isPartial || words.length === 0 ? -1 : placeOf(words, session.messages)), [now, session]);
   const needed = place < 0 ? 0 : items.length - itemOf(place, items);
   useLayoutEffect(() => {
     if (place < 0) return undefined;
