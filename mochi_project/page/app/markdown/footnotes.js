@@ -24,7 +24,7 @@ export const footnotes = [
       return token;
     },
     renderer({ mark, tokens }) {
-      return `<p class="footnote">${this.parser.parseInline([mark])} ${this.parser.parseInline(tokens)}</p>\n`;
+      return `<p class="footnote" dir="auto">${this.parser.parseInline([mark])} ${this.parser.parseInline(tokens)}</p>\n`;
     },
   },
   {
