@@ -29,8 +29,10 @@ async def test_an_empty_page_shows_an_example_and_what_to_do(shared, name, says,
         await expect(main.get_by_role("group", name="Example")).to_contain_text(example)
         await expect_accessible(page)
         if action == "Copy the example":
+            await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
             await main.get_by_role("button", name=action).click()
             await expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+            assert example in await page.evaluate("navigator.clipboard.readText()")
         else:
             await main.get_by_role("link", name=action).last.click()
             await expect(page.get_by_role("textbox").last).to_be_visible()
