@@ -7,9 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 # Arguments for the server (make run ARGS="--port 9000"), pytest and the benchmarks.
 ARGS ?=
-# Twice as many workers as cores: many of the quick tests wait for a process or a socket. A worker
+# Three workers for each core: most of the time a test waits for a process or a socket. A worker
 # keeps the tests of a module together, as they may share a server, and takes over others' at the end.
-PYTEST_ARGS ?= -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist worksteal
+PYTEST_ARGS ?= -n $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN)))) --dist worksteal
 # Compiles every installed module; empty where each is compiled when it is first imported.
 BYTECODE ?= --compile-bytecode
 BENCH_ARGS ?=
