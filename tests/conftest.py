@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long an example takes says something of the machine, which may be busy, alone.
     of_hypothesis.register_profile(
         "ci",
+        max_examples=400,  # with 100, planted faults were missed
         deadline=None,
         derandomize=True,  # a change is not published or held back by chance
         suppress_health_check=[HealthCheck.too_slow],
