@@ -198,8 +198,11 @@ def _check_numbers(given: object, dumped: object, path: str = "") -> None:
     elif isinstance(given, dict) and isinstance(dumped, dict):
         for key in given.keys() & dumped.keys():
             _check_numbers(given[key], dumped[key], f"{path}.{key}".lstrip("."))
-    elif isinstance(given, list) and isinstance(dumped, list) and len(given) == len(dumped):
-        for at, (one, other) in enumerate(zip(given, dumped, strict=True)):
+    elif isinstance(given, list) and isinstance(dumped, list):
+        if len(given) != len(dumped):  # a set, in which equal values count once
+            has_bools = any(isinstance(each, bool) for each in dumped)
+            dumped = [] if has_bools else dumped[:1] * len(given)
+        for at, (one, other) in enumerate(zip(given, dumped)):  # noqa: B905 - or none at all
             _check_numbers(one, other, f"{path}.{at}")
 
 

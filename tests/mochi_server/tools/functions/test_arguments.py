@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import orjson
 import pytest
 import typing_extensions
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
@@ -413,6 +413,7 @@ EACH = [make([hint], []) for hint in HINTS]
 
 
 @given(schema=st.sampled_from(EACH), value=VALUES)
+@example(schema=EACH[HINTS.index(set[int])], value=[False, False])
 def test_any_json_for_one_parameter_gives_a_value_or_a_refusal(
     schema: PythonTool, value: Any
 ) -> None:
