@@ -184,6 +184,52 @@ async def test_a_formula_that_would_take_long_is_shown_as_it_was_written(shared)
         await expect(answer.locator("pre")).to_contain_text(long[-60:])
 
 
+IS_LAID_OUT = "(element) => element.checkVisibility({ contentVisibilityAuto: true })"
+
+
+async def test_a_long_stored_answer_is_laid_out_where_it_is_seen(shared):
+    parts = [f"Part {number} of **all** with $x_{{{number}}}$." for number in range(2000)]
+    session = await imported(shared, "\n\n".join(parts))
+    async with shared.page(f"/#/chat/{session}") as page:
+        paragraphs = page.locator(".answer p")
+        await expect(paragraphs).to_have_count(2000)
+        first, last = paragraphs.first, paragraphs.last
+        await expect(last).to_be_in_viewport()
+        assert [await each.evaluate(IS_LAID_OUT) for each in (first, last)] == [False, True]
+        await first.scroll_into_view_if_needed()
+        await expect(first).to_be_in_viewport()
+        await expect(first.locator(".katex")).to_be_visible()
+        assert await first.evaluate(IS_LAID_OUT)
+
+
+CODE = "\n\n".join(f"line({number})" for number in range(1000))
+
+
+async def test_long_code_is_drawn_in_parts_and_copied_whole(shared):
+    session = await imported(shared, f"```unknown\n{CODE}\n```")
+    async with shared.page(f"/#/chat/{session}") as page:
+        block = page.locator(".answer pre")
+        await expect(block).to_contain_text("line(999)")
+        parts = block.locator(".lines")
+        await expect(parts).to_have_count(20)
+        height = await block.evaluate("(element) => element.scrollHeight")
+        await block.evaluate("(element) => element.scrollTo(0, element.scrollHeight)")
+        await expect(parts.last).to_be_in_viewport()
+        assert await block.evaluate("(element) => element.scrollHeight") == height
+        await block.evaluate("(element) => getSelection().selectAllChildren(element)")
+        assert (await page.evaluate("`${getSelection()}`")).rstrip("\n") == CODE
+
+
+async def test_code_of_many_symbols_stays_without_colours(shared):
+    many, usual = "[1,2,3]," * 3_000, "    return 1 + value\n" * 1_200
+    session = await imported(shared, f"```json\n{many}\n```", f"```python\n{usual}```")
+    async with shared.page(f"/#/chat/{session}") as page:
+        first, second = (page.locator(".answer pre").nth(index) for index in (0, 1))
+        await expect(second.locator(".hljs-keyword")).to_have_count(1_200)
+        await expect(first).to_contain_text(many)
+        await expect(first.locator("[class^=hljs]")).to_have_count(0)
+
+
 SLOW = """async (text) => {
   const main = document.querySelector("script[type=module]").src;
   const { MarkdownText } = await import(new URL("markdown/render.js", main));

@@ -5,6 +5,8 @@ import { notify } from "../state/notices.js";
 import { sanitize } from "./render.js";
 
 const LONGEST = 30_000; // characters; more would take noticeable time
+const MOST_SYMBOLS = 6_000; // each may be an element with a colour
+const SYMBOL = /"[^"\n]*"|'[^'\n]*'|\w+|[^\w\s]/g;
 
 const LANGUAGES = new Set(
   `bash c clojure cmake cpp csharp css dart diff django dockerfile elixir erlang fortran go graphql
@@ -44,6 +46,7 @@ async function colour(code, written) {
   const language = ALIASES[written] ?? written;
   const text = code.textContent;
   if (!LANGUAGES.has(language) || language === "plaintext" || text.length > LONGEST) return;
+  if (text.match(SYMBOL)?.length > MOST_SYMBOLS) return;
   const highlight = await highlighter(language);
   if (code.textContent !== text) return; // it has grown meanwhile
   code.innerHTML = sanitize(highlight.highlight(text, { language, ignoreIllegals: true }).value);
@@ -89,6 +92,9 @@ export async function copy(text, button) {
 export function addCodeHeads(element) {
   for (const block of element.querySelectorAll("pre[data-language]")) {
     block.tabIndex = 0;
+    for (const part of block.querySelectorAll(".lines")) {
+      part.style.setProperty("--lines", part.textContent.split("\n").length - 1);
+    }
     addHead(block);
   }
 }

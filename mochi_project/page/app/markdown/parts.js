@@ -51,3 +51,21 @@ export function partsOf(token) {
   parts.at(-1).raw += token.raw.slice(length); // the end of its last line
   return parts;
 }
+
+const MOST_LINES = 100;
+const MOST_CHARACTERS = 4_000; // of these lines; a longer one is a part of its own
+
+/** Return the parts of code, each of whole lines: only those that are seen or new are laid out. */
+export function partsOfCode(text) {
+  const parts = [];
+  let lines = MOST_LINES;
+  for (const line of linesOf(text)) {
+    lines += 1;
+    if (lines <= MOST_LINES && parts.at(-1).length + line.length <= MOST_CHARACTERS) parts[parts.length - 1] += line;
+    else {
+      parts.push(line);
+      lines = 1;
+    }
+  }
+  return parts;
+}

@@ -10,7 +10,7 @@ import { t } from "../texts.js";
 import { checkSpans, nested, timeChecks, withinBudget } from "./budget.js";
 import { footnotes } from "./footnotes.js";
 import { formulaBlock, formulas, isShort } from "./formulas.js";
-import { partsOf } from "./parts.js";
+import { partsOf, partsOfCode } from "./parts.js";
 
 const WRITTEN = "br|sub|sup|kbd|mark|u|s|del|ins|b|i|em|strong|details|summary|hr";
 const SAFE_TAGS = new RegExp(`^(?:\\s*</?(?:${WRITTEN})\\s*/?>)+\\s*$`, "i");
@@ -84,7 +84,9 @@ const renderer = {
     const info = escape((lang ?? "").trim());
     const language = info.split(/\s/)[0].toLowerCase();
     if (language === "math" && isShort(text)) return formulaBlock(text);
-    return `<pre data-language="${language}" data-info="${info}"><code dir="ltr">${escape(text)}\n</code></pre>\n`;
+    const parts = partsOfCode(`${text}\n`).map(escape);
+    const body = parts.length > 1 ? parts.map((part) => `<span class="lines">${part}</span>`).join("") : parts[0];
+    return `<pre data-language="${language}" data-info="${info}"><code dir="ltr">${body}</code></pre>\n`;
   },
   list(token) {
     const { ordered, start, items } = token;
