@@ -42,13 +42,17 @@ export function escape(text) {
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
+const TAG_OR_LETTER = /<[^>]*>|&[#\w]+;|\p{L}/gu;
+
 /**
- * Return the attribute of a block whose first letter is written from right to left. With `dir="auto"` the
- * browser would look for it anew at each of a thousand elements of a paragraph.
+ * Return the attribute of a block, from its HTML, whose first letter is written from right to left. With
+ * `dir="auto"` the browser would look for it anew at each of a thousand elements of a paragraph.
  */
-function direction({ text, raw = text }) {
-  const first = /\p{L}/u.exec(raw);
-  return first && RIGHT_TO_LEFT.test(first[0]) ? ' dir="rtl"' : "";
+function direction(markup) {
+  for (const [found] of markup.matchAll(TAG_OR_LETTER)) {
+    if (!/^[<&]/.test(found)) return RIGHT_TO_LEFT.test(found) ? ' dir="rtl"' : "";
+  }
+  return "";
 }
 
 function isLink(address) {
@@ -64,12 +68,17 @@ function link(address, label) {
   return shown && RELATIVE.test(shown) && label !== shown ? `${label} (<code>${shown}</code>)` : label;
 }
 
-const plain = (text) => `<p class="plain"${direction({ text })}>${escape(text)}</p>\n`;
+/** Return a block with an element's attributes around its HTML. */
+function block(tag, attributes, markup) {
+  return `<${tag}${attributes}${direction(markup)}>${markup}</${tag}>`;
+}
+
+const plain = (text) => `${block("p", ' class="plain"', escape(text))}\n`;
 
 const renderer = {
-  html({ text, block }) {
+  html({ text, block: isBlock }) {
     if (SAFE_TAGS.test(text)) return text;
-    return block ? plain(text.trimEnd()) : escape(text);
+    return isBlock ? plain(text.trimEnd()) : escape(text);
   },
   link({ href, tokens }) {
     return link(href, this.parser.parseInline(tokens));
@@ -88,35 +97,34 @@ const renderer = {
     const body = parts.length > 1 ? parts.map((part) => `<span class="lines">${part}</span>`).join("") : parts[0];
     return `<pre data-language="${language}" data-info="${info}"><code dir="ltr">${body}</code></pre>\n`;
   },
-  list(token) {
-    const { ordered, start, items } = token;
+  list({ ordered, start, items }) {
     const tag = ordered ? "ol" : "ul";
     const first = ordered && start !== 1 ? ` start="${Number(start)}"` : "";
     const body = items.map((item) => this.listitem(item)).join("");
-    return `<${tag}${first}${direction(token)}>\n${body}</${tag}>\n`;
+    return `${block(tag, first, `\n${body}`)}\n`;
   },
-  blockquote(token) {
-    return `<blockquote${direction(token)}>\n${this.parser.parse(token.tokens)}</blockquote>\n`;
+  blockquote({ tokens }) {
+    return `${block("blockquote", "", `\n${this.parser.parse(tokens)}`)}\n`;
   },
-  table(token) {
+  table({ header, rows }) {
     const row = (cells, tag) =>
       `<tr>${cells
         .map((cell) => {
           const aligned = cell.align ? ` align="${cell.align}"` : "";
-          return `<${tag}${aligned}${direction(cell)}>${this.parser.parseInline(cell.tokens)}</${tag}>`;
+          return block(tag, aligned, this.parser.parseInline(cell.tokens));
         })
         .join("")}</tr>`;
-    const head = row(token.header, "th");
-    const body = token.rows.map((cells) => row(cells, "td")).join("");
-    return `<div class="table" role="region" tabindex="0" aria-label="${t.table}"><table${direction(token)}><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;
+    const head = row(header, "th");
+    const body = rows.map((cells) => row(cells, "td")).join("");
+    const table = block("table", "", `<thead>${head}</thead><tbody>${body}</tbody>`);
+    return `<div class="table" role="region" tabindex="0" aria-label="${t.table}">${table}</div>\n`;
   },
-  paragraph(token) {
-    return `<p${direction(token)}>${this.parser.parseInline(token.tokens)}</p>\n`;
+  paragraph({ tokens }) {
+    return `${block("p", "", this.parser.parseInline(tokens))}\n`;
   },
-  heading(token) {
-    const level = Math.min(token.depth + 1, 6); // below the headings of the page
-    const attributes = `class="level-${token.depth}"${direction(token)}`;
-    return `<h${level} ${attributes}>${this.parser.parseInline(token.tokens)}</h${level}>\n`;
+  heading({ depth, tokens }) {
+    const level = Math.min(depth + 1, 6); // below the headings of the page
+    return `${block(`h${level}`, ` class="level-${depth}"`, this.parser.parseInline(tokens))}\n`;
   },
 };
 
