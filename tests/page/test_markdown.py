@@ -166,6 +166,28 @@ async def test_a_block_of_thousands_is_drawn_in_parts_as_markdown(shared, select
     assert lost == []
 
 
+COUNTED = {
+    "the same number": ("1. {}\n", 1),
+    "another first number": ("3. {}\n", 3),
+    "in a quotation": ("> 1. {}\n", 1),
+    "with another list in each": ("1. {}\n   - b\n", 1),
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+@pytest.mark.parametrize("kind", COUNTED)
+async def test_a_list_in_parts_goes_on_with_its_count(shared, kind, pieces):
+    line, first = COUNTED[kind]
+    numbers = range(first, first + 1500)
+    text = "".join(line.format(number) for number in numbers) + "\nSo.\n\n1. one\n2. two\n"
+    async with shared.page() as page:
+        drawn = await page.evaluate(PARTS, [text, "li", pieces])
+    *parts, last = drawn["starts"]
+    assert len(parts) > 1
+    assert [start for start, _ in parts] == [int(re.match(r"\d+", text)[0]) for _, text in parts]
+    assert last == [1, "one"]
+
+
 async def test_a_block_in_parts_looks_the_same_when_it_arrives_slowly(shared):
     text = "\n\n".join([LONG["li"], LONG["td"], "The end."])
     async with shared.page() as page:

@@ -16,37 +16,45 @@ const linesOf = (raw) => raw.split(/(?<=\n)/);
 /** Return the lines of a quotation, those of each block in it together. */
 function quoted({ raw, tokens }) {
   const lines = linesOf(raw);
-  return tokens.flatMap(unitsOf).map((unit) => lines.splice(0, unit.split("\n").length - 1).join("")).concat(lines);
+  const units = tokens.flatMap(unitsOf).map((unit) => (
+    { ...unit, raw: lines.splice(0, unit.raw.split("\n").length - 1).join("") }));
+  return [...units, ...lines.map((line) => ({ raw: line }))];
 }
 
-/** Return what a block may be cut between, as it is written. */
+/** Return what a block may be cut between: `{raw, start}`, as it is written, and the number of an item. */
 function unitsOf(token) {
-  const { type, raw, items } = token;
-  if (weigh(raw) <= mostOf(token)) return [raw];
-  if (type === "list") return items.map((item) => item.raw);
+  const { type, raw, items, ordered, start } = token;
+  if (weigh(raw) <= mostOf(token)) return [{ raw }];
+  if (type === "list") return items.map((item, index) => ({ raw: item.raw, start: ordered ? start + index : null }));
   if (type === "blockquote") return quoted(token);
-  return type === "table" || type === "paragraph" ? linesOf(raw) : [raw];
+  return type === "table" || type === "paragraph" ? linesOf(raw).map((line) => ({ raw: line })) : [{ raw }];
+}
+
+/** Give the list that a part begins with its number: each item may be written with the same one. */
+export function startAt([token], start) {
+  if (token?.type === "blockquote") startAt(token.tokens, start);
+  else if (token?.type === "list" && token.ordered) token.start = start;
 }
 
 /**
- * Return the parts of a block: `{raw, head}`, what is written and what is read in front of it. That is the
- * head of a table, which is seen above each part.
+ * Return the parts of a block: `{raw, head, start}`, what is written, what is read in front of it, and the
+ * number that a list in it goes on with, or null. In front is the head of a table, which is seen above each part.
  */
 export function partsOf(token) {
   const units = unitsOf(token);
-  const head = token.type === "table" ? units.slice(0, 2).join("") : "";
+  const head = token.type === "table" ? units.slice(0, 2).map(({ raw }) => raw).join("") : "";
   const parts = [];
   let left = 0;
   let length = 0;
-  for (const unit of units) {
-    const weight = weigh(unit);
-    if (parts.length > 0 && weight <= left) parts.at(-1).raw += unit;
+  for (const { raw, start = null } of units) {
+    const weight = weigh(raw);
+    if (parts.length > 0 && weight <= left) parts.at(-1).raw += raw;
     else {
-      parts.push({ raw: unit, head: parts.length > 0 ? head : "" });
+      parts.push(parts.length > 0 ? { raw, head, start } : { raw, head: "", start: null });
       left = mostOf(token);
     }
     left -= weight;
-    length += unit.length;
+    length += raw.length;
   }
   parts.at(-1).raw += token.raw.slice(length); // the end of its last line
   return parts;

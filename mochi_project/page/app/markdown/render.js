@@ -10,7 +10,7 @@ import { t } from "../texts.js";
 import { checkSpans, nested, timeChecks, withinBudget } from "./budget.js";
 import { footnotes } from "./footnotes.js";
 import { formulaBlock, formulas, isShort } from "./formulas.js";
-import { partsOf, partsOfCode } from "./parts.js";
+import { partsOf, partsOfCode, startAt } from "./parts.js";
 
 const WRITTEN = "br|sub|sup|kbd|mark|u|s|del|ins|b|i|em|strong|details|summary|hr";
 const SAFE_TAGS = new RegExp(`^(?:\\s*</?(?:${WRITTEN})\\s*/?>)+\\s*$`, "i");
@@ -188,36 +188,39 @@ const TAGS_OF_FORMULA = 20; // when it is shown as one
 
 const tagsOf = (markup) => markup.split("<").length + TAGS_OF_FORMULA * (markup.split("data-formula").length - 1);
 
-/** Return the safe HTML of a block; of one that takes too long, its plain text. */
-function render(raw, links) {
+/** Return the safe HTML of a block; of one that takes too long, its plain text. `start` is as that of a part. */
+function render(raw, start, links) {
   const markup = withinBudget(() => {
     const lexer = new CheckedLexer(marked.defaults);
     lexer.tokens.links = links;
-    return marked.parser(lexer.lex(raw));
+    const tokens = lexer.lex(raw);
+    if (start !== null) startAt(tokens, start);
+    return marked.parser(tokens);
   });
   return sanitize(markup === null || tagsOf(markup) > MOST_TAGS ? plain(raw) : markup);
 }
 
 /**
  * Return the top-level blocks of a text, large ones in parts, and the addresses of its links. `head` is what
- * is read in front of the text, which goes on with a table.
+ * is read in front of the text, which goes on with a table; `start` is the number that it goes on with in a list.
  */
-function split(text, head) {
+function split(text, { head, start }) {
   const lexer = new Lexer(marked.defaults);
   const tokens = withinBudget(() => lexer.blockTokens(head + text));
   if (tokens === null) {
     // At the end of a paragraph, a line or a word.
     const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1
       || text.lastIndexOf(" ") + 1 || text.length;
-    return { blocks: [{ raw: text.slice(0, end), head }], sure: 1, links: {} };
+    return { blocks: [{ raw: text.slice(0, end), head, start }], sure: 1, links: {} };
   }
+  if (start !== null) startAt(tokens, start);
   const blocks = [];
   let parts = []; // of the last one
   for (const token of tokens) {
     if (token.type === "space" && blocks.length > 0) blocks.at(-1).raw += token.raw;
     else blocks.push(...(parts = partsOf(token)));
   }
-  if (head) Object.assign(blocks[0], { raw: blocks[0].raw.slice(head.length), head });
+  if (blocks.length > 0) Object.assign(blocks[0], { raw: blocks[0].raw.slice(head.length), head, start });
   // The last two may still change: a line below makes a heading or a table of a text.
   const sure = Math.max(0, blocks.length - (parts.length > 1 ? 1 : 2));
   return { blocks, sure, links: lexer.tokens.links };
@@ -227,6 +230,8 @@ const PIECE = 2_000; // characters of a long text that are split at a time: each
 const LEAST_MILLISECONDS = 20; // of a drawing; the rest is drawn in the next one
 const MOST_MILLISECONDS = 50; // of it: keys and clicks wait so long
 
+const WHOLE = { head: "", start: null }; // as of a block in one part
+
 /** A text that may grow: its blocks are kept when what follows cannot change them any more. */
 export class MarkdownText {
   constructor() {
@@ -234,7 +239,7 @@ export class MarkdownText {
     this.links = {};
     this.settled = []; // HTML of blocks
     this.settledLength = 0; // characters of what they are made of
-    this.head = ""; // what is read in front of the others
+    this.next = WHOLE; // how the others go on
     this.begun = Infinity; // when the last drawing began; never yet
     this.drawn = new Map(); // HTML of the blocks that may still change, by what is written
   }
@@ -256,7 +261,7 @@ export class MarkdownText {
     let piece = PIECE;
     while (position < normal.length && !isOver()) {
       const isLast = position + piece >= normal.length;
-      const { blocks, sure, links } = split(normal.slice(position, position + piece), this.head);
+      const { blocks, sure, links } = split(normal.slice(position, position + piece), this.next);
       if (Object.keys(links).some((label) => !(label in this.links))) {
         // What is above may have links that lead there.
         Object.assign(this, new MarkdownText(), { links: { ...this.links, ...links } });
@@ -264,16 +269,16 @@ export class MarkdownText {
       }
       const settling = isLast && isComplete ? blocks.length : sure;
       if (settling === 0 && !isLast) piece *= 2; // a block that is longer
-      for (const [index, { raw, head }] of blocks.slice(0, isLast ? undefined : sure).entries()) {
+      for (const [index, { raw, head, start }] of blocks.slice(0, isLast ? undefined : sure).entries()) {
         if (isOver()) break;
-        const whole = head + raw;
-        const markup = this.drawn.get(whole) ?? render(whole, this.links);
+        const key = [start, head, raw].join();
+        const markup = this.drawn.get(key) ?? render(head + raw, start, this.links);
         position += raw.length;
-        if (index >= settling) unsettled.set(whole, markup);
+        if (index >= settling) unsettled.set(key, markup);
         else {
           this.settled.push(markup);
           this.settledLength = position;
-          this.head = blocks[index + 1]?.head ?? "";
+          this.next = blocks[index + 1] ?? WHOLE;
         }
       }
     }
