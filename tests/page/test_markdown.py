@@ -112,6 +112,14 @@ async def test_a_long_text_is_drawn_to_its_end(shared):
         await expect(page.locator(".answer .plain")).to_have_count(0)
 
 
+async def test_a_quotation_that_begins_with_a_very_long_line_is_drawn_to_its_end(shared):
+    text = "> " + "**word** " * 900 + "\n>\n> The last line.\n\nThe end."
+    session = await imported(shared, text)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.locator(".answer .markdown > .block").last).to_have_text("The end.")
+        await expect(page.locator(".answer blockquote p").last).to_have_text("The last line.")
+
+
 LONG = {
     "li": "".join(f"{number}. item {number} with **bold** words\n" for number in range(1, 1001)),
     "td": "| a | b |\n|--:|---|\n" + "".join(f"| {n} | x **b** |\n" for n in range(1000)),
