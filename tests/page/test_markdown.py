@@ -260,6 +260,24 @@ async def test_code_of_many_symbols_stays_without_colours(shared):
         await expect(first.locator("[class^=hljs]")).to_have_count(0)
 
 
+async def test_a_table_in_parts_is_copied_whole_with_tabs(shared):
+    rows = [(f"{number}", "*x*<br>y", "$a_1$") for number in range(1500)]
+    lines = [("n", "b", "c"), ("-",) * 3, *rows]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    session = await imported(shared, f"{table}\nSo.\n\n| d |\n|---|\n| 1 |")
+    async with shared.page(f"/#/chat/{session}") as page:
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        tables = page.locator(".answer table")
+        await expect(tables.last).to_have_text("d1")
+        assert await tables.count() > 2
+        copies = page.get_by_role("button", name="Copy table")
+        await expect(copies).to_have_count(2)
+        await copies.first.click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied.split("\n") == ["n\tb\tc", *(f"{number}\tx y\ta_1" for number, *_ in rows)]
+
+
 SLOW = """async (text) => {
   const main = document.querySelector("script[type=module]").src;
   const { MarkdownText } = await import(new URL("markdown/render.js", main));

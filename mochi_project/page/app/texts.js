@@ -18,6 +18,7 @@ export const t = {
   close: "Close",
   copied: "Copied",
   copy: "Copy",
+  copyTable: "Copy table",
   cannotCopy: "The browser did not allow copying.",
   delete: "Delete",
   loading: "Loading…",

@@ -1,4 +1,4 @@
-// Blocks of code: a head with the language and a button that copies, and colours.
+// Blocks of code and tables: a head with a button that copies, the language, and colours.
 
 import { t } from "../texts.js";
 import { notify } from "../state/notices.js";
@@ -52,22 +52,35 @@ async function colour(code, written) {
   code.innerHTML = sanitize(highlight.highlight(text, { language, ignoreIllegals: true }).value);
 }
 
-function addHead(block) {
+/** Put a head before a block; `textOf` gets what is behind the head, and returns what is copied. */
+function addHead(block, kind, title, label, textOf) {
   const head = document.createElement("div");
-  head.className = "code-head";
+  head.className = kind;
   const name = document.createElement("span");
-  name.textContent = block.dataset.info;
+  name.textContent = title;
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet small";
-  button.textContent = t.copy;
-  // The block may be patched, and another one may come into its place.
-  button.addEventListener("click", () => {
-    const code = button.closest(".code-head").nextElementSibling;
-    copy(code.textContent, button);
-  });
+  button.textContent = label;
+  // Another block may come behind it.
+  button.addEventListener("click", () => copy(textOf(head.nextElementSibling), button));
   head.append(name, button);
   block.before(head);
+}
+
+function textOfCell(cell) {
+  const copied = cell.cloneNode(true);
+  for (const formula of copied.querySelectorAll("[data-formula]")) formula.textContent = formula.dataset.formula;
+  for (const end of copied.querySelectorAll("br")) end.replaceWith(" ");
+  return copied.textContent.replace(/\s+/g, " ").trim();
+}
+
+/** Return a table, of which the next blocks may be parts, as tab-separated values. */
+function textOfTable(table) {
+  const rows = [...table.querySelectorAll("tr")];
+  let part = table.closest(".block");
+  while ((part = part.nextElementSibling)?.querySelector(".table.continued")) rows.push(...part.querySelectorAll("tbody tr"));
+  return rows.map((row) => [...row.cells].map(textOfCell).join("\t")).join("\n");
 }
 
 export async function copy(text, button) {
@@ -88,14 +101,21 @@ export async function copy(text, button) {
   }, 1500);
 }
 
-/** Give the blocks of code below an element their heads. */
-export function addCodeHeads(element) {
+/** Give the blocks of code and the tables below an element their heads. */
+export function addHeads(element) {
   for (const block of element.querySelectorAll("pre[data-language]")) {
     block.tabIndex = 0;
     for (const part of block.querySelectorAll(".lines")) {
       part.style.setProperty("--lines", part.textContent.split("\n").length - 1);
     }
-    addHead(block);
+    addHead(block, "code-head", block.dataset.info, t.copy, ({ textContent }) => textContent);
+  }
+  for (const table of element.querySelectorAll(".table:not(.continued)")) {
+    const frame = document.createElement("div"); // as wide as the table
+    frame.className = "table-frame";
+    table.replaceWith(frame);
+    frame.append(table);
+    addHead(table, "table-head", "", t.copyTable, textOfTable);
   }
 }
 

@@ -69,16 +69,16 @@ function link(address, label) {
 }
 
 /** Return a block with an element's attributes around its HTML. */
-function block(tag, attributes, markup) {
+function element(tag, attributes, markup) {
   return `<${tag}${attributes}${direction(markup)}>${markup}</${tag}>`;
 }
 
-const plain = (text) => `${block("p", ' class="plain"', escape(text))}\n`;
+const plain = (text) => `${element("p", ' class="plain"', escape(text))}\n`;
 
 const renderer = {
-  html({ text, block: isBlock }) {
+  html({ text, block }) {
     if (SAFE_TAGS.test(text)) return text;
-    return isBlock ? plain(text.trimEnd()) : escape(text);
+    return block ? plain(text.trimEnd()) : escape(text);
   },
   link({ href, tokens }) {
     return link(href, this.parser.parseInline(tokens));
@@ -101,30 +101,30 @@ const renderer = {
     const tag = ordered ? "ol" : "ul";
     const first = ordered && start !== 1 ? ` start="${Number(start)}"` : "";
     const body = items.map((item) => this.listitem(item)).join("");
-    return `${block(tag, first, `\n${body}`)}\n`;
+    return `${element(tag, first, `\n${body}`)}\n`;
   },
   blockquote({ tokens }) {
-    return `${block("blockquote", "", `\n${this.parser.parse(tokens)}`)}\n`;
+    return `${element("blockquote", "", `\n${this.parser.parse(tokens)}`)}\n`;
   },
-  table({ header, rows }) {
+  table({ header, rows, isContinued }) {
     const row = (cells, tag) =>
       `<tr>${cells
         .map((cell) => {
           const aligned = cell.align ? ` align="${cell.align}"` : "";
-          return block(tag, aligned, this.parser.parseInline(cell.tokens));
+          return element(tag, aligned, this.parser.parseInline(cell.tokens));
         })
         .join("")}</tr>`;
     const head = row(header, "th");
     const body = rows.map((cells) => row(cells, "td")).join("");
-    const table = block("table", "", `<thead>${head}</thead><tbody>${body}</tbody>`);
-    return `<div class="table" role="region" tabindex="0" aria-label="${t.table}">${table}</div>\n`;
+    const table = element("table", "", `<thead>${head}</thead><tbody>${body}</tbody>`);
+    return `<div class="table${isContinued ? " continued" : ""}" role="region" tabindex="0" aria-label="${t.table}">${table}</div>\n`;
   },
   paragraph({ tokens }) {
-    return `${block("p", "", this.parser.parseInline(tokens))}\n`;
+    return `${element("p", "", this.parser.parseInline(tokens))}\n`;
   },
   heading({ depth, tokens }) {
     const level = Math.min(depth + 1, 6); // below the headings of the page
-    return `${block(`h${level}`, ` class="level-${depth}"`, this.parser.parseInline(tokens))}\n`;
+    return `${element(`h${level}`, ` class="level-${depth}"`, this.parser.parseInline(tokens))}\n`;
   },
 };
 
@@ -188,16 +188,17 @@ const TAGS_OF_FORMULA = 20; // when it is shown as one
 
 const tagsOf = (markup) => markup.split("<").length + TAGS_OF_FORMULA * (markup.split("data-formula").length - 1);
 
-/** Return the safe HTML of a block; of one that takes too long, its plain text. `start` is as that of a part. */
-function render(raw, start, links) {
+/** Return the safe HTML of a block, which may be a part; of one that takes too long, its plain text. */
+function render({ raw, head, start }, links) {
   const markup = withinBudget(() => {
     const lexer = new CheckedLexer(marked.defaults);
     lexer.tokens.links = links;
-    const tokens = lexer.lex(raw);
+    const tokens = lexer.lex(head + raw);
     if (start !== null) startAt(tokens, start);
+    if (head) tokens[0].isContinued = true;
     return marked.parser(tokens);
   });
-  return sanitize(markup === null || tagsOf(markup) > MOST_TAGS ? plain(raw) : markup);
+  return sanitize(markup === null || tagsOf(markup) > MOST_TAGS ? plain(head + raw) : markup);
 }
 
 /**
@@ -269,11 +270,11 @@ export class MarkdownText {
       }
       const settling = isLast && isComplete ? blocks.length : sure;
       if (settling === 0 && !isLast) piece *= 2; // a block that is longer
-      for (const [index, { raw, head, start }] of blocks.slice(0, isLast ? undefined : sure).entries()) {
+      for (const [index, block] of blocks.slice(0, isLast ? undefined : sure).entries()) {
         if (isOver()) break;
-        const key = [start, head, raw].join();
-        const markup = this.drawn.get(key) ?? render(head + raw, start, this.links);
-        position += raw.length;
+        const key = [block.start, block.head, block.raw].join();
+        const markup = this.drawn.get(key) ?? render(block, this.links);
+        position += block.raw.length;
         if (index >= settling) unsettled.set(key, markup);
         else {
           this.settled.push(markup);

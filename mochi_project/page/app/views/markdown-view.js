@@ -1,7 +1,7 @@
 // Markdown as it is shown; a text that grows is drawn block by block.
 
 import { Boundary, html, memo, useEffect, useLayoutEffect, useRef, useState } from "../library.js";
-import { addCodeHeads, colourCode } from "../markdown/code.js";
+import { addHeads, colourCode } from "../markdown/code.js";
 import { showFormulas } from "../markdown/formulas.js";
 import { patch } from "../markdown/patch.js";
 import { MarkdownText } from "../markdown/render.js";
@@ -26,7 +26,7 @@ const Block = memo(({ content, isComplete }) => {
   useLayoutEffect(() => {
     const next = document.createElement("div");
     next.innerHTML = content;
-    addCodeHeads(next);
+    addHeads(next);
     patch(element.current, next);
     // What seems small is laid out together with much else that seems to be in view.
     element.current.style.containIntrinsicBlockSize = `auto ${Math.round(source.length * HEIGHT)}px`;
