@@ -250,6 +250,27 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await expect(card).to_contain_text("Reason: Not today.")
 
 
+async def test_the_inbox_reads_no_whole_chat_for_the_name_of_one_that_is_not_listed(shared):
+    session = await shared.server.new_session("lorem", title="Far away", tool_settings=ASKING)
+    status, _ = await shared.server.request(
+        "PATCH", f"/sessions/{session}", json={"archived": True}
+    )
+    assert status == 200
+    message = scripted(CALL, "As you like.")
+    await shared.server.post(f"/chat/{session}/runs", {"message": message})
+    asked = []
+    async with shared.context() as context:
+        page = await context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        await page.goto(f"{shared.server.url}/#/inbox")
+        await expect(page.locator("a.conversation")).to_contain_text("Far away")
+        await press(page, "Approve")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    reads = [url for url in asked if f"/sessions/{session}" in url]
+    assert reads
+    assert all(url.endswith("?turns=1") for url in reads)
+
+
 # Clicks a button, and the one that comes in its place as soon as it is there. From then on the time
 # stands still: however long the next key takes, it comes at once.
 CLICK_TWICE = """button => new Promise(resolve => {

@@ -21,7 +21,7 @@ function Conversation({ id }) {
   const isMissing = !listed;
   useEffect(() => {
     if (!isMissing) return;
-    get(`sessions/${part(id)}`).then((session) => {
+    get(`sessions/${part(id)}?turns=1`).then((session) => {
       const question = session.messages.find(({ role }) => role === "user")?.content;
       setRead({ title: session.title, preview: question });
     }, () => {}); // the link leads there without a title
