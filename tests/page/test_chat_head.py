@@ -128,3 +128,17 @@ async def test_a_preset_a_chat_with_it_its_name_and_its_tag_need_no_keys(shared,
         await press(row)
         await expect(page.locator("main h1")).to_have_text(f"By {name}")
         await expect(page.get_by_role("button", name=f"Model: preset/{name}")).to_be_visible()
+
+
+async def test_a_new_chat_is_begun_at_the_top_of_a_telephone(shared):
+    session = await shared.server.new_session("lorem", title="Tea")
+    async with shared.page(f"/#/chat/{session}", **PHONE) as page:
+        begin = page.locator(".page-head").get_by_role("link", name="New chat")
+        await begin.tap()
+        await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+        await page.goto(f"{shared.server.url}/#/inbox")
+        await expect_accessible(page)
+        await begin.tap()
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await expect(begin).to_be_hidden()

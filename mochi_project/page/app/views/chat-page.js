@@ -17,6 +17,7 @@ import { Greeting } from "./greeting.js";
 import { IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { askModel, ModelPicker } from "./model-picker.js";
+import { NarrowButtons } from "./page-frame.js";
 import { SettingsPanel } from "./settings-panel.js";
 import { sessionActions } from "./sidebar.js";
 
@@ -58,8 +59,7 @@ function CompactButton({ chat, session, isBusy }) {
 /** `title` is drawn for a stored chat. */
 function PageHead({ model, onModel, title = null, children, openSidebar, settings }) {
   return html`<header class="page-head">
-    <div class="narrow-only"><${IconButton} icon="menu" label=${t.showSidebar} onClick=${openSidebar}
-      aria-controls="sidebar" /></div>
+    <${NarrowButtons} openSidebar=${openSidebar} />
     <${ModelPicker} value=${model} onChange=${onModel} />
     ${title === null ? html`<span class="grow"></span>` : title}
     ${children}
