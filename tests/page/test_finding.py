@@ -175,6 +175,19 @@ async def test_a_search_finds_what_is_archived_and_the_arrows_go_through_it(page
     await expect(page.locator(".session").filter(has_text="Archived")).to_have_count(0)
 
 
+async def test_words_that_are_found_are_marked_in_titles_and_once(page):
+    await page.get_by_role("searchbox", name="Search").fill("tea")
+    found = page.locator(".session")
+    await expect(found).to_have_count(2)
+    coffee = found.filter(has_text="Coffee with")
+    await expect(coffee.locator(".session-title")).to_have_text("Coffee with tea")
+    await expect(coffee.locator(".session-title mark")).to_have_text("tea")
+    await page.get_by_role("searchbox", name="Search").fill("about")
+    await expect(found).to_have_count(3)
+    await expect(found.locator(".session-title mark")).to_have_count(0)
+    await expect(found.locator(".snippet mark").first).to_have_text("About")
+
+
 MARKED = """() => [...(CSS.highlights.get("found") ?? [])].map(
   (range) => [range.toString(), range.startContainer.parentElement.closest("article").innerText])"""
 

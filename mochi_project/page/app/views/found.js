@@ -1,20 +1,36 @@
 // What a search has found in the chat that is opened from it: scrolled to, and marked.
 
 import { html, signal, useEffect, useLayoutEffect, useMemo, useValue } from "../library.js";
+import { title } from "../state/sessions.js";
 
 const MOST_MARKS = 1000;
 
 /** `{id, words}` of the chat that was opened from the search, or null. */
 export const found = signal(null);
 
-/** Remember what the search has found in a chat, of which `snippet` is a passage. */
-export function remember({ session_id: id, snippet }) {
-  const words = (snippet ?? []).filter(({ match }) => match).map(({ text }) => text.toLowerCase());
-  found.value = words.length > 0 ? { id, words: [...new Set(words)] } : null;
+/** Return the words that a search has found in a chat, of which `snippet` is a passage. */
+function wordsOf({ snippet }) {
+  return [...new Set((snippet ?? []).filter(({ match }) => match).map(({ text }) => text.toLowerCase()))];
 }
+
+/** Remember what the search has found in a chat. */
+export function remember(session) {
+  const words = wordsOf(session);
+  found.value = words.length > 0 ? { id: session.session_id, words } : null;
+}
+
+const patternOf = (words) =>
+  new RegExp(`(${words.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|")})`, "giu");
 
 /** Return a passage with its words marked. */
 export const marked = (snippet) => snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text));
+
+/** Return the title of a chat, with the words marked that a search has found. */
+export function markedTitle(session) {
+  const words = wordsOf(session);
+  if (words.length === 0) return title(session);
+  return marked(title(session).split(patternOf(words)).map((text, index) => ({ text, match: index % 2 === 1 })));
+}
 
 /** Return the index of the first message that has the most of these words, or -1. */
 function placeOf(words, messages) {
@@ -35,7 +51,7 @@ function itemOf(place, items) {
 }
 
 function mark(root, words) {
-  const pattern = new RegExp(words.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|"), "giu");
+  const pattern = patternOf(words);
   const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const ranges = [];
   while (texts.nextNode() && ranges.length < MOST_MARKS) {

@@ -12,7 +12,7 @@ import {
 } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { askText } from "./dialog.js";
-import { marked, remember } from "./found.js";
+import { marked, markedTitle, remember } from "./found.js";
 import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf, Moment } from "./parts.js";
@@ -57,10 +57,10 @@ const Row = memo(({ session, isSearch, isOpen, isRunning, isWaiting, isSelected 
   const name = title(session);
   const id = session.session_id;
   const date = dateOf(session.updated_at);
-  const content = html`<span class="session-title" dir="auto">${name}</span>
+  const content = html`<span class="session-title" dir="auto">${markedTitle(session)}</span>
       ${isRunning && html`<span class="running ${isWaiting ? "resting" : ""}" role="img"
         aria-label=${isWaiting ? t.callState.asking : t.isAnswering}></span>`}
-      ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">${marked(session.snippet)}</span>`}
+      ${session.snippet?.length > 0 && session.found_in !== "title" && html`<span class="snippet" dir="auto">${marked(session.snippet)}</span>`}
       ${(isSearch || session.tags.length > 0) && html`<span class="tags">
         ${isSearch && html`<${Moment} at=${session.updated_at} />`}
         ${isSearch && session.archived && html`<span class="tag">${t.archived}</span>`}

@@ -6,19 +6,19 @@ import { attempt } from "../state/notices.js";
 import { lists, SessionList, title } from "../state/sessions.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { marked, remember } from "./found.js";
+import { marked, markedTitle, remember } from "./found.js";
 import { Menu } from "./menu.js";
 import { PageFrame } from "./page-frame.js";
 import { Moment } from "./parts.js";
 import { SearchBox, sessionActions } from "./sidebar.js";
 
 function Row({ session }) {
-  const { session_id: id, title: own, preview, snippet, archived } = session;
+  const { session_id: id, title: own, preview, snippet, found_in: place, archived } = session;
   const name = title(session);
   return html`<li class="card line" data-row=${id}>
     <a class="card-head" href=${address("chat", id)} onClick=${() => remember(session)}>
-      <span class="name" dir="auto">${name}</span>
-      <span class="summary" dir="auto">${snippet?.length > 0 ? marked(snippet) : own && preview}</span>
+      <span class="name" dir="auto">${markedTitle(session)}</span>
+      <span class="summary" dir="auto">${snippet?.length > 0 && place !== "title" ? marked(snippet) : own && preview}</span>
       ${archived && html`<span class="tag">${t.archived}</span>`}
       <${Moment} at=${session.updated_at} />
     </a>
