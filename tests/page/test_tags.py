@@ -112,6 +112,27 @@ async def test_what_is_changed_in_a_place_is_counted_at_the_side(page):
     await expect(rows(page)).to_have_text([re.compile("Tea")])
 
 
+async def test_tags_of_other_chats_are_chosen_with_a_click(shared, page):
+    await tags(page).get_by_role("link", name="food").click()
+    await act(page, "Bread", "Tags")
+    dialog = page.get_by_role("dialog")
+    field = dialog.get_by_role("textbox", name="Tags, separated by commas")
+    used = dialog.get_by_role("group", name="Tags of other chats")
+    await expect(used.get_by_role("button", pressed=True)).to_have_text(["food/ä #1"])
+    await used.get_by_role("button", name="drink").click()
+    await expect(field).to_have_value("food/ä #1, drink")
+    await used.get_by_role("button", name="food").click()
+    await field.press("End")
+    await field.press_sequentially(", new")
+    await expect(used.get_by_role("button", pressed=True)).to_have_text(["drink"])
+    await expect_accessible(page)
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_have_count(0)
+    await expect(tags(page).get_by_role("link", name="new")).to_have_text("new 1")
+    await expect(tags(page).get_by_role("link", name="drink")).to_have_text("drink 3")
+    await expect(tags(page).get_by_role("link", name="food")).to_have_count(0)
+
+
 async def test_what_others_do_is_seen_in_a_place_and_at_the_side(shared, page):
     await tags(page).get_by_role("link", name="drink").click()
     await expect(rows(page)).to_have_count(2)

@@ -85,6 +85,7 @@ export const t = {
   pin: "Pin",
   unpin: "Unpin",
   tags: "Tags",
+  usedTags: "Tags of other chats",
   tagsWithCommas: "Tags, separated by commas",
   onlyArchived: "Only archived",
   archive: "Archive",

@@ -17,6 +17,7 @@ import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf, Moment } from "./parts.js";
 import { sectionOf } from "./sections.js";
+import { askTags } from "./tags.js";
 import { toggleTheme, theme } from "./theme.js";
 
 async function rename(session, set) {
@@ -24,12 +25,6 @@ async function rename(session, set) {
   const name = await askText(t.rename, texts);
   if (name === null) return;
   await set({ title: name.trim() || null });
-}
-
-/** Ask for tags; resolves with them, or null. */
-async function askTags(heading, before) {
-  const text = await askText(heading, { value: before.join(", "), label: t.tagsWithCommas });
-  return text === null ? null : [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 }
 
 async function changeTags(session, set) {
