@@ -52,8 +52,9 @@ def longest_task(trace: bytes) -> float:
         for event in events
         if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
+    # A coarse clock of the thread may show more than has passed.
     tasks = [
-        event.get("tdur", 0)
+        min(event.get("tdur", 0), event.get("dur", 0))
         for event in events
         if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in threads
     ]
