@@ -214,24 +214,6 @@ async def test_a_formula_that_would_take_long_is_shown_as_it_was_written(shared)
         await expect(answer.locator("pre")).to_contain_text(long[-60:])
 
 
-IS_LAID_OUT = "(element) => element.checkVisibility({ contentVisibilityAuto: true })"
-
-
-async def test_a_long_stored_answer_is_laid_out_where_it_is_seen(shared):
-    parts = [f"Part {number} of **all** with $x_{{{number}}}$." for number in range(2000)]
-    session = await imported(shared, "\n\n".join(parts))
-    async with shared.page(f"/#/chat/{session}") as page:
-        paragraphs = page.locator(".answer p")
-        await expect(paragraphs).to_have_count(2000)
-        first, last = paragraphs.first, paragraphs.last
-        await expect(last).to_be_in_viewport()
-        assert [await each.evaluate(IS_LAID_OUT) for each in (first, last)] == [False, True]
-        await first.scroll_into_view_if_needed()
-        await expect(first).to_be_in_viewport()
-        await expect(first.locator(".katex")).to_be_visible()
-        assert await first.evaluate(IS_LAID_OUT)
-
-
 CODE = "\n\n".join(f"line({number})" for number in range(1000))
 
 

@@ -48,11 +48,10 @@ function onClick(event) {
 
 const Blocks = memo(({ text, isComplete }) => {
   const parser = useRef(null);
-  const isArriving = useRef(!isComplete); // in steps; when it is complete, all at once would be laid out
+  const isArriving = useRef(!isComplete); // also when it is complete: all at once would be laid out
   const [, drawRest] = useState(0);
   parser.current ??= new MarkdownText();
   const { blocks, rest } = parser.current.blocks(text, { isComplete });
-  if (rest) isArriving.current = true;
   useEffect(() => {
     if (!rest) return undefined;
     const timer = setTimeout(() => drawRest((count) => count + 1));
