@@ -58,11 +58,16 @@ class FieldPayload:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def payload(self) -> JSONObject:
-        return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) is not each.default
-        }
+        return fields_of(self)
+
+
+def fields_of(event: Any) -> JSONObject:  # noqa: ANN401 - any dataclass
+    """Return the fields of an event that do not have their defaults, in their order."""
+    return {
+        each.name: value
+        for each in fields(event)
+        if (value := getattr(event, each.name)) is not each.default
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,9 +344,9 @@ class ToolResultReady(FieldPayload):
     tool_call_id: str
     agent_call_id: str | None = None
     code: str | None = None
+    """An error code where the failure has a name."""
     attachments: Sequence[JSONObject] = ()
     """Files that the tool returned, as in its message."""
-    """An error code where the failure has a name."""
 
     @property
     def type(self) -> str:
@@ -405,7 +410,7 @@ class MessageComplete(FieldPayload):
         return dropped if isinstance(dropped, int) else 0
 
     def payload(self) -> JSONObject:
-        data = FieldPayload.payload(self)  # super() fails in classes with slots before 3.14
+        data = fields_of(self)
         del data["message"]
         return data
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -35,6 +35,7 @@ from ...protocol.events import (
     RunStart,
     ThinkingDelta,
     event_of,
+    fields_of,
 )
 from ...protocol.options import ModelOptions
 from ...protocol.response_format import RESPONSE_FORMAT
@@ -216,7 +217,7 @@ def encode_events(first: int, events: Sequence[Event]) -> bytes:
                 texts = [delta.content for delta in deltas]  # type: ignore[union-attr]
                 line.append({"agent": owner, "texts": texts})
         else:
-            line += [{"event": event.type, "data": _fields(event)} for event in group]
+            line += [{"event": event.type, "data": fields_of(event)} for event in group]
     return encode(line)
 
 
@@ -239,14 +240,6 @@ def decode(line: bytes) -> Line | None:
 
 def _owner(event: Any) -> tuple[str, str, str]:  # noqa: ANN401 - an AgentDelta
     return event.type, event.agent_name, event.agent_call_id
-
-
-def _fields(event: Event) -> JSONObject:
-    return {
-        each.name: value
-        for each in fields(event)
-        if (value := getattr(event, each.name)) is not each.default
-    }
 
 
 def _events_of(entry: Any) -> Iterator[Event | None]:  # noqa: ANN401 - JSON of our own making
