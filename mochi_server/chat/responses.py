@@ -19,9 +19,9 @@ from ..errors import InvalidRequest, JSONObject, RunNotFound
 from ..protocol.messages import Message, SystemMessage
 from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
-from ..services.summaries.text import id_of
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
+from ..sessions.codec import id_of
 from ..sessions.fork import fork_session, lines_until
 from .completions import NEW_SESSION, CompletionRequest, CompletionService
 from .control import StartedRun

@@ -205,6 +205,12 @@ def is_user(message: object) -> TypeGuard[JSONObject]:
     return isinstance(message, dict) and message.get("role") == "user"
 
 
+def id_of(message: object) -> str | None:
+    """Return the id of a stored message."""
+    message_id = message.get("message_id") if isinstance(message, dict) else None
+    return message_id if isinstance(message_id, str) else None
+
+
 Version = tuple[int, ...]
 
 

@@ -21,20 +21,13 @@ from ..errors import (
 )
 from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
 from .attachments import attachments_of
-from .codec import (
-    TOO_DEEP,
-    Document,
-    encode,
-    is_bottomless,
-    is_user,
-)
+from .codec import TOO_DEEP, Document, encode, id_of, is_bottomless, is_user
 from .types import HISTORY_SUMMARY, SUMMARY_DRAFT, SessionMetadata
 from .variants import (
     REPLACED,
     VARIANTS,
     Branch,
     Variant,
-    id_of,
     identified,
     is_replaced,
     is_storable,

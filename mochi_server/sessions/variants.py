@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from ..core.ids import new_message_id
 from ..core.limits import STORED_LEVELS, is_too_deep
 from ..errors import JSONObject
-from .codec import is_user
+from .codec import id_of, is_user
 
 VARIANTS = "variants"
 """The key beside the messages; there only where answers are kept."""
@@ -104,12 +104,6 @@ def marked(branch: Branch, message_id: str | None, *, replaced: bool) -> Branch:
     others = {key: value for key, value in main.items() if key != REPLACED}
     made: JSONObject = {**others, REPLACED: True} if replaced else others
     return [made if each is main else each for each in branch]
-
-
-def id_of(message: JsonValue) -> str | None:
-    """Return the id of a stored message."""
-    message_id = message.get("message_id") if isinstance(message, dict) else None
-    return message_id if isinstance(message_id, str) else None
 
 
 def with_id(message: JSONObject) -> JSONObject:

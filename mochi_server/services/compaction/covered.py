@@ -17,10 +17,9 @@ from ...core.aio import yield_to_loop
 from ...providers.common.tools import stored_calls
 from ...sessions import ChatSession
 from ...sessions.attachments import attachments_of
-from ...sessions.codec import is_user
+from ...sessions.codec import id_of, is_user
 from ...sessions.types import HistorySummary
 from ..history import system_of
-from ..summaries.text import id_of
 
 KEPT_SECONDS = 3600
 """How long the summary of a history that a client sends whole is kept after its last use."""

@@ -18,18 +18,12 @@ from ...providers.base import ModelRequest, Provider
 from ...providers.registry import ProviderRegistry
 from ...providers.text_thinking import TextThinking
 from ...sessions import ChatSession
-from ...sessions.codec import is_user
+from ...sessions.codec import id_of, is_user
 from ...sessions.session import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..context_window import DynamicContextWindowService, learn_window
 from ..summaries.schedule import LastReadConversations
-from ..summaries.text import (
-    PART_TOKENS,
-    SHORT_PART_TOKENS,
-    UNKNOWN_WINDOW,
-    TokenBudget,
-    id_of,
-)
+from ..summaries.text import PART_TOKENS, SHORT_PART_TOKENS, UNKNOWN_WINDOW, TokenBudget
 from ..summaries.writer import Loading, ModelNotLoaded
 from .covered import CoveredHistory, digests, history_of
 from .fitting import text_of_note

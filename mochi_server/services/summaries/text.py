@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ...errors import JSONObject
 from ...sessions import ChatSession
+from ...sessions.codec import id_of
 from ...sessions.types import ConversationSummary
 from ..history import MESSAGE_TOKENS, fit
 
@@ -113,11 +114,6 @@ def utterances(session: ChatSession) -> list[Utterance]:
             digest = running.copy().hexdigest()
             entries.append(Utterance(id_of(message), role, text, digest))
     return entries
-
-
-def id_of(message: object) -> str | None:
-    message_id = message.get("message_id") if isinstance(message, dict) else None
-    return message_id if isinstance(message_id, str) else None
 
 
 def text_of(message: object) -> str | None:
