@@ -110,11 +110,11 @@ class LlmResponse:
 
 def _call(stored: dict[str, Any]) -> GenericToolCall:
     function = stored["function"]
-    text = orjson.dumps(_object(function.get("arguments"))).decode()
+    text = orjson.dumps(read_arguments(function.get("arguments"))).decode()
     return GenericToolCall(stored.get("id"), GenericFunction(function["name"], text))
 
 
-def _object(arguments: object) -> dict[str, Any]:
+def read_arguments(arguments: object) -> dict[str, Any]:
     """Parse the arguments of a stored call, which other writers may have left as text."""
     if isinstance(arguments, str):
         arguments = read_json(arguments)

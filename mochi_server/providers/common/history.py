@@ -17,9 +17,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from ...core.json_text import read_json
 from ...errors import JSONObject
 from ...protocol.files import RequestFile, files_of
+from ...protocol.llm_response import read_arguments
 from .tools import stored_calls
 
 LEFT_OUT: Final = "(What was said before is left out.)"
@@ -193,8 +193,9 @@ class HistoryNormalizer:
         for entry in stored:
             function = entry.get("function") or {}
             call_id, name = str(entry.get("id") or ""), str(function.get("name") or "")
+            arguments = read_arguments(function.get("arguments"))
             call = HistoryCall(
-                self._new_id(call_id, own=own), self._names.to_vendor(name), _arguments(function)
+                self._new_id(call_id, own=own), self._names.to_vendor(name), arguments
             )
             self._open[call.id] = name, call
             self._sent_ids.setdefault(call_id, deque()).append(call.id)
@@ -235,13 +236,6 @@ class HistoryNormalizer:
             order = {call.id: place for place, call in enumerate(last.calls)}
             results.sort(key=lambda pair: order[pair[0].id])
             self.steps.append(ResultsStep(results, images))
-
-
-def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        arguments = read_json(arguments)
-    return arguments if isinstance(arguments, dict) else {}
 
 
 def alternate(
