@@ -265,7 +265,7 @@ async def list_pullable_models(request: HttpRequest) -> dict[str, Any]:
                 "present": model.is_present,
                 "pulling": model.is_being_pulled,
             }
-            for model in await get_runtime().pulls.list_models()
+            for model in await get_runtime().providers.pullable_models()
         ]
     }
 

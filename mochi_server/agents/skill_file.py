@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from ..core.front_matter import (
     FrontMatter,
     FrontMatterError,
-    parse_front_matter,
     read_front_matter,
     split_names,
 )
@@ -59,15 +58,7 @@ def read_skill_file(path: Path, name: str) -> SkillFile:
     Raises:
         FrontMatterError: it cannot be read, or is not as the format wants it.
     """
-    return _skill(*read_front_matter(path), name)
-
-
-def parse_skill_file(content: bytes, name: str) -> SkillFile:
-    """Parse the content of the file; raises as :func:`read_skill_file`."""
-    return _skill(*parse_front_matter(content), name)
-
-
-def _skill(keys: FrontMatter, body: str, name: str) -> SkillFile:
+    keys, body = read_front_matter(path)
     _check_folder_name(name)
     description = keys.needed("description")
     warnings = tuple(_warnings(keys, name, description))

@@ -103,7 +103,6 @@ def suggestions_for(
     parameters: JSONObject,
     rules: Sequence[Policies] = (),
     session_id: str | None = None,
-    comparer: Comparer | None = None,
 ) -> list[RuleSuggestion]:
     """Return what an approval of a call may be remembered as, the narrowest first.
 
@@ -114,8 +113,8 @@ def suggestions_for(
         parameters: JSON Schema of the arguments.
         rules: The rules that there are; what they ask about all the same is not suggested.
         session_id: The conversation of the person.
-        comparer: Knows what was compared before.
     """
+    comparer = Comparer()
 
     def is_allowed(patterns: Mapping[str, str]) -> bool:
         try:
@@ -132,7 +131,6 @@ def suggestions_for(
         )
         return match is not None and match.action == "allow"
 
-    comparer = comparer or Comparer()
     suggested = _SuggestedPatterns(tool, arguments, parameters, comparer).suggestions()
     return [each for each in suggested if is_allowed(each.patterns)]
 

@@ -127,13 +127,15 @@ class _Running:
 class RunRegistry:
     """The runs of this process."""
 
+    retention_seconds = 600.0
+    """For which a run can be read after its end."""
+
     def __init__(
         self,
         journal: RunJournal,
         recovery: EndsRuns,
         requests: RunRequests | None = None,
         *,
-        retention_seconds: float = 600.0,
         max_runs: int = 2000,
         max_queued: int = 200,
         share: float = 1.0,
@@ -144,7 +146,6 @@ class RunRegistry:
             journal: What the runs say, for other processes and after a crash.
             recovery: Ends the runs of processes that have died.
             requests: What other processes want of runs; None: there are none.
-            retention_seconds: Seconds for which a run can be read after its end.
             max_runs: Most runs at the same time.
             max_queued: Most runs that wait in queues.
             share: Largest part of both that one caller may have.
@@ -154,7 +155,6 @@ class RunRegistry:
         self._journal = journal
         self._recovery = recovery
         self._requests = requests or RunRequests(SQLiteState(), Signals())
-        self.retention_seconds = retention_seconds
         self._running: dict[str, _Running] = {}
         self._queued: dict[str, RunInQueue] = {}
         self._sessions: dict[str, str] = {}

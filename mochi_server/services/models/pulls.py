@@ -15,7 +15,6 @@ from ...core.aio import BackgroundTasks, in_daemon_thread
 from ...core.feed import Feed, FeedReader
 from ...errors import InternalError, JSONObject, MochiError, ModelNotFound
 from ...protocol.events import ErrorEvent
-from ...providers.base import PullableModel
 from ...providers.registry import ProviderRegistry
 
 logger = logging.getLogger(__name__)
@@ -93,10 +92,6 @@ class ModelPulls:
         self._providers = providers
         self._pulls: dict[str, Pull] = {}
         self._tasks = BackgroundTasks()
-
-    async def list_models(self) -> list[PullableModel]:
-        """Return what can be pulled, also what is present, under the names of requests."""
-        return await self._providers.pullable_models()
 
     async def start(self, model: str) -> FeedReader[PullEvent]:
         """Fetch a model, and return a reader of that; one that is being fetched is only followed.

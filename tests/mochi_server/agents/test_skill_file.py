@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.agents.skill_file import SkillFile, parse_skill_file, read_skill_file
+from mochi_server.agents.skill_file import SkillFile, read_skill_file
 from mochi_server.core.front_matter import MAX_DEPTH, MAX_FILE_BYTES, FrontMatterError
 
 
 def parse(text: str | bytes, name: str = "coder") -> SkillFile:
-    return parse_skill_file(text if isinstance(text, bytes) else text.encode(), name)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "SKILL.md")
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_skill_file(path, name)
 
 
 def front(*lines: str, body: str = "Body.") -> str:
