@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import Field
 
+from mochi_server.doctor.findings import Level
 from mochi_server.errors import InvalidRequest, JSONObject, ShuttingDown, StorageError
 from mochi_server.providers.common.http import without_login
 from mochi_server.version import __version__
@@ -18,8 +19,6 @@ from .runtime import get_runtime
 from .schemas import Cursor, NextCursor, ResponseModel, Timestamp
 
 router = Router()
-
-Level = Literal["ok", "note", "warning", "error"]
 
 
 class ProviderReachability(ResponseModel):

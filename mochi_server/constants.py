@@ -9,8 +9,8 @@ PREVIEW_CHARACTERS: Final = 100
 """Characters of a session's preview at most, with the "..." of a cut one. The preview of a system
 prompt has its "..." behind so many."""
 
-TITLE_CHARACTERS: Final = 80
-"""Longest title that is taken from a summary."""
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Names of this machine."""
 
 SYSTEM_PROMPT_CHARACTERS: Final = 10_000
 """A system prompt must be shorter than this, wherever it comes from."""

@@ -37,7 +37,7 @@ from mochi_server.sessions import fork
 from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import ConversationSummary, SessionMetadata
+from mochi_server.sessions.types import MAX_TAGS, ConversationSummary, SessionMetadata
 
 from .answers import (
     EncodedSessionList,
@@ -52,7 +52,6 @@ from .answers import (
 from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
-    MAX_TAGS,
     Archived,
     ForkRequest,
     MessageEdit,

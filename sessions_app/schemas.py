@@ -29,6 +29,9 @@ from mochi_server.sessions.attachments import MAX_ATTACHMENTS
 from mochi_server.sessions.exports.exporter import ExportFormat
 from mochi_server.sessions.types import (
     MAX_CONFIRMATION_SECONDS,
+    MAX_TAGS,
+    TAG_CHARACTERS,
+    TITLE_CHARACTERS,
     AgentSettings,
     TextCallMode,
     ToolExecutionPolicy,
@@ -36,7 +39,6 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
-TITLE_LENGTH, TAG_LENGTH, MAX_TAGS = 200, 50, 50
 MAX_NAMES = 1_000
 
 ARCHIVED = {"true": True, "false": False, "all": None}
@@ -94,10 +96,10 @@ def _once(tags: list[str] | None) -> list[str]:
 
 Title = Annotated[
     str,
-    Field(pattern=r"\S", max_length=TITLE_LENGTH, description="Not only white space."),
+    Field(pattern=r"\S", max_length=TITLE_CHARACTERS, description="Not only white space."),
     AfterValidator(_one_line),
 ]
-Tag = Annotated[str, Field(pattern=r"\S", max_length=TAG_LENGTH), AfterValidator(_one_line)]
+Tag = Annotated[str, Field(pattern=r"\S", max_length=TAG_CHARACTERS), AfterValidator(_one_line)]
 Tags = Annotated[list[Tag] | None, Field(max_length=MAX_TAGS), AfterValidator(_once)]
 
 

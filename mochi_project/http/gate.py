@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
+from mochi_server.constants import LOOPBACK_HOSTS
 from mochi_server.core.audit import AuditLog
 from mochi_server.core.caller import LOOPBACK as NO_TOKEN
 from mochi_server.core.caller import SETTING, Caller, current_caller, set_caller
@@ -70,7 +71,6 @@ TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
 NOBODY = Caller(name="nobody", rights=frozenset(), owner="")
 """The caller without a token where one is demanded; it may use open paths alone."""
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _OWN_SITES = frozenset({b"same-origin", b"none"})
@@ -88,7 +88,7 @@ class Gate:
         self.app = app
         host = settings.host.lower().strip("[]")
         allowed = [name.lower().rstrip(".") for name in settings.allowed_hosts]
-        self.hosts = LOOPBACK | {host} | {name.strip("[]") for name in allowed}
+        self.hosts = LOOPBACK_HOSTS | {host} | {name.strip("[]") for name in allowed}
         self.suffixes = tuple(name for name in allowed if name.startswith("."))
         self.any_host = "*" in allowed
         address = as_address(host)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest
 
+from mochi_server.constants import LOOPBACK_HOSTS
 from mochi_server.errors import InvalidRequest, McpChangeNotAllowed
 
-from .gate import LOOPBACK, as_address, split_host
+from .gate import as_address, split_host
 
 _FORWARDED = ("Forwarded", "X-Real-IP", "Via")
 _FORWARDED_PREFIX = "x-forwarded-"
@@ -33,7 +34,7 @@ def check_may_start_programs(request: HttpRequest, *, has_body: bool = True) -> 
         client is None
         or not client.is_loopback
         or host is None
-        or host[0] not in LOOPBACK
+        or host[0] not in LOOPBACK_HOSTS
         or any(name in request.headers for name in _FORWARDED)
         or any(name.lower().startswith(_FORWARDED_PREFIX) for name in request.headers)
     ):

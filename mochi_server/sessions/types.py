@@ -10,11 +10,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import TypedDict
 
-from ..constants import FORMAT_VERSION, TITLE_CHARACTERS
+from ..constants import FORMAT_VERSION
 from ..protocol.options import ModelOptions
 
 LABELS = ("title", "tags", "pinned", "archived")
 """What a person writes on a session; in its file only what is set, behind all other keys."""
+
+TITLE_CHARACTERS, TAG_CHARACTERS, MAX_TAGS = 200, 50, 50
+SUMMARY_TITLE_CHARACTERS = 80
+"""Longest title that is taken from a summary."""
 
 MAX_CONFIRMATION_SECONDS = 1e9
 """About 30 years."""
@@ -199,8 +203,8 @@ class ConversationSummary(WithOptionalKeys):
         text = " ".join(self.summary.split())
         if end := _SENTENCE_END.search(text):
             text = text[: end.start()] + end[0].strip(".\u3002")
-        if len(text) > TITLE_CHARACTERS:
-            text = text[: TITLE_CHARACTERS - 3].rstrip() + "..."
+        if len(text) > SUMMARY_TITLE_CHARACTERS:
+            text = text[: SUMMARY_TITLE_CHARACTERS - 3].rstrip() + "..."
         return text or None
 
 

@@ -14,7 +14,7 @@ from ..attachments import AttachmentStore
 from ..manager import SessionManager
 from .exporter import ExportFormat, add_session, export_session, read_with_files
 
-TITLE_CHARACTERS = 50
+FILE_TITLE_CHARACTERS = 50
 """Of a title, in the name of a file."""
 PROBLEMS = "problems.txt"
 """Member that names the sessions which could not be read, and why."""
@@ -31,7 +31,7 @@ def file_stems(lines: Sequence[JSONObject]) -> dict[str, str]:
     """
     stems = {}
     for line in lines:
-        title = str(line["title"] or line["preview"] or "")[:TITLE_CHARACTERS]
+        title = str(line["title"] or line["preview"] or "")[:FILE_TITLE_CHARACTERS]
         words = _UNSAFE.sub(" ", f"{str(line['created_at'])[:10]} {title}").split()
         stems[str(line["session_id"])] = " ".join(words).strip(". ")
     counts = Counter(["", *(stem.casefold() for stem in stems.values())])

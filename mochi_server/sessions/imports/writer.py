@@ -33,15 +33,12 @@ from ..attachments import MAX_ATTACHMENTS, AttachmentReader, AttachmentStore, Ne
 from ..manager import SessionManager
 from ..session import ChatSession
 from ..storage.base import SESSION_ID
-from ..types import FORKED_FROM, IMPORTED_FROM
+from ..types import FORKED_FROM, IMPORTED_FROM, MAX_TAGS, TAG_CHARACTERS, TITLE_CHARACTERS
 from .conversation import SourceConversation, SourceFile, SourceMessage
 from .report import ImportedSession, Outcome
 
 UNKNOWN_MODEL: Final = "unknown"
 """Model of a session whose source names none: one must be chosen before the chat goes on."""
-TITLE_CHARACTERS: Final = 200
-MAX_TAGS: Final = 50
-TAG_CHARACTERS: Final = 50
 ID_DIGITS: Final = 10
 FREE_IDS: Final = 2
 """So many free ids in a row end the search for sessions of a conversation."""

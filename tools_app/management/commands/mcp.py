@@ -21,6 +21,7 @@ from mochi_project.runtime import StorageHandler
 from mochi_server.backends import build_mcp_servers, build_sandbox_launcher
 from mochi_server.config import MochiServerSettings
 from mochi_server.config.installation import own_command
+from mochi_server.constants import LOOPBACK_HOSTS
 from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject, MochiError
 from mochi_server.providers.common.values import REDACTED
@@ -37,7 +38,6 @@ LOG_LINES = 20
 TARGET_COLUMNS = 80
 POLL_SECONDS = 0.2
 REQUEST_SECONDS = 10.0
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 PAGE = b"mochi-server has got the answer. You may close this page.\n"
 
 
@@ -279,7 +279,7 @@ async def _listening(servers: McpServers, url: str) -> AsyncIterator[None]:
         writer.close()
 
     async with AsyncExitStack() as stack:
-        if parts.scheme == "http" and parts.hostname in LOOPBACK:
+        if parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS:
             with suppress(OSError):  # a server is there already
                 server = await asyncio.start_server(answer, parts.hostname, parts.port or 80)
                 await stack.enter_async_context(server)

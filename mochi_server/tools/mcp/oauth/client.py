@@ -20,6 +20,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
+from ....constants import LOOPBACK_HOSTS
 from ....core.aio import in_thread
 from ....errors import JSONObject
 from ..config.entry import McpServerConfig
@@ -32,7 +33,6 @@ from .tokens import AuthorizationNeeded, TokenFile
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 PING: JSONObject = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ERROR_CODE = re.compile(
     r'"error":\s*"((?:invalid|unauthorized|unsupported|unapproved|access|temporarily|server)_[a-z_]+)"'
 )
@@ -246,7 +246,9 @@ async def authorize(
         nonlocal state
         url = _with_scope(url, scope)
         parts = urlsplit(url)
-        if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _LOOPBACK):
+        if parts.scheme != "https" and (
+            parts.scheme != "http" or parts.hostname not in LOOPBACK_HOSTS
+        ):
             raise NotAuthorized("its page for that has no https address")
         await provider.guard.check(httpx2.URL(url))
         state = parse_qs(parts.query)["state"][0]
