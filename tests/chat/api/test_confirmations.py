@@ -11,7 +11,10 @@ import anyio
 import pytest
 import pytest_asyncio
 
+from chat.api.confirmations import DecisionOnRecord, OpenConfirmation, Rule
 from mochi_project.runtime import get_runtime
+from mochi_server.chat.confirmations.confirmation import Confirmation, ConfirmationDecision
+from mochi_server.chat.policies.rules import PolicyRule
 from mochi_server.core.clock import timestamp, utc_now
 from mochi_server.errors import ConfirmationNotStored, JSONObject
 from mochi_server.protocol.events import Event
@@ -326,6 +329,19 @@ async def test_an_approval_becomes_a_rule_that_can_be_removed(api, mochi):
     answer = (await api.get(f"/policies?session_id={session}")).json()
     assert answer == {"policies": [], "problems": []}
     assert await code(await api.get("/policies?session_id=nowhere")) == (404, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [
+        (Rule, {*PolicyRule.__slots__}),
+        (OpenConfirmation, {*Confirmation.__slots__, "shown"} - {"owner"}),
+        (DecisionOnRecord, {*ConfirmationDecision.__slots__}),
+    ],
+)
+def test_an_answer_has_all_that_is_kept(answer, sent):
+    """A rule without one of its limits would look like one that allows more."""
+    assert set(answer.model_fields) == sent
 
 
 async def test_rules_that_cannot_be_read_are_said(api, mochi):
