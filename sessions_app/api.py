@@ -138,7 +138,7 @@ async def list_sessions(
     is given; each then has `score`, `found_in` and `snippet`.
     """
     runtime = get_runtime()
-    session_filter = SessionFilter(ARCHIVED[archived], tuple(tag))
+    session_filter = SessionFilter(archived=ARCHIVED[archived], tags=tuple(tag))
     if query is None:
         return await runtime.sessions.list_json(limit, cursor, session_filter)
     page = await runtime.search.search(

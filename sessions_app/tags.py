@@ -40,4 +40,4 @@ class TagList(ResponseModel):
 )
 async def list_tags(request: HttpRequest, *, archived: Archived = "all") -> bytes:
     """The most frequent one first. `archived` selects sessions as in `GET /sessions`."""
-    return await get_runtime().sessions.tags_json(SessionFilter(ARCHIVED[archived]))
+    return await get_runtime().sessions.tags_json(SessionFilter(archived=ARCHIVED[archived]))

@@ -11,9 +11,9 @@ from ..errors import JSONObject, MessageNotFound, StorageError
 from .attachments import AttachmentStore, attachments_of
 from .manager import SessionManager
 from .session import ChatSession
-from .types import FORKED_FROM, IMPORTED_FROM, RUN
+from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN
 
-NOT_COPIED = frozenset({RUN, IMPORTED_FROM, "pinned", "archived"})
+NOT_COPIED = frozenset({RUN, IMPORTED_FROM, *FLAGS})
 """Keys of the metadata that a fork does not have of its session."""
 
 

@@ -13,7 +13,8 @@ from typing_extensions import TypedDict
 from ..constants import FORMAT_VERSION
 from ..protocol.options import ModelOptions
 
-LABELS = ("title", "tags", "pinned", "archived")
+FLAGS = ("pinned", "archived")
+LABELS = ("title", "tags", *FLAGS)
 """What a person writes on a session; in its file only what is set, behind all other keys."""
 
 TITLE_CHARACTERS, TAG_CHARACTERS, MAX_TAGS = 200, 50, 50

@@ -46,7 +46,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter_of(options: Options) -> SessionFilter:
-    return SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
+    return SessionFilter(archived=ARCHIVED[options["archived"]], tags=tuple(options["tag"]))
 
 
 def _at_least_one(text: str) -> int:

@@ -12,6 +12,7 @@ from django.core.management.base import OutputWrapper
 from mochi_project.management.console import cut, plain, table
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.types import FLAGS
 
 COLUMNS = ("ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS")
 TITLE_COLUMNS = 50
@@ -59,5 +60,5 @@ def _row(line: JSONObject) -> list[object]:
         line["model"],
         cut(str(line["title"] or line["preview"]), TITLE_COLUMNS) or None,
         ", ".join(map(str, tags if isinstance(tags, list) else [])) or None,
-        ", ".join(flag for flag in ("pinned", "archived") if line[flag]) or None,
+        ", ".join(flag for flag in FLAGS if line[flag]) or None,
     ]

@@ -39,7 +39,7 @@ _OF_SESSIONS = "WHERE number IN (SELECT place.number {})"
 _YIELD_EVERY = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
     """Which sessions a list shows."""
 

@@ -26,14 +26,6 @@ SELECT
     THEN stored.place || ' ' || coalesce(sessions.version, '-') END, '\n')
 FROM stored LEFT JOIN sessions USING (session_id)
 """
-_PUT = """
-INSERT INTO sessions (session_id, version, changed_at, line, is_problem, archived, owner)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id) DO UPDATE SET
-  version = excluded.version, changed_at = excluded.changed_at, line = excluded.line,
-  is_problem = excluded.is_problem, archived = excluded.archived, owner = excluded.owner
-"""
-_PUT_IF_SEEN = f"{_PUT} WHERE sessions.version = ?"
 
 
 class Row(NamedTuple):
@@ -51,6 +43,16 @@ class Row(NamedTuple):
     archived: bool = False
     owner: str | None = None
     """To whom it belongs."""
+
+
+_COLUMNS = tuple(name for name in Row._fields if name != "tags")
+_PUT = f"""
+INSERT INTO sessions ({", ".join(_COLUMNS)})
+VALUES ({", ".join(f":{name}" for name in _COLUMNS)})
+ON CONFLICT (session_id) DO UPDATE
+SET {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:])}
+"""
+_PUT_IF_SEEN = f"{_PUT} WHERE sessions.version = :seen_version"
 
 
 # Made of sessions
@@ -172,13 +174,10 @@ def put_row(connection: sqlite3.Connection, row: Row, seen_version: str | None =
     """Add or replace a session's row; with ``seen_version``, only a row of this version."""
     session_id = storable(row.session_id)
     owner = None if row.owner is None else storable(row.owner)
-    values = (
-        *(session_id, row.version, row.changed_at, row.line),
-        *(row.is_problem, row.archived, owner),
-    )
+    values = {**row._asdict(), "session_id": session_id, "owner": owner}
     if seen_version is None:
         connection.execute(_PUT, values)
-    elif not connection.execute(_PUT_IF_SEEN, (*values, seen_version)).rowcount:
+    elif not connection.execute(_PUT_IF_SEEN, {**values, "seen_version": seen_version}).rowcount:
         return
     number = number_of(connection, session_id)
     connection.execute("DELETE FROM tags WHERE number = ?", (number,))

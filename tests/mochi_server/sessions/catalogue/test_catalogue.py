@@ -302,7 +302,7 @@ async def test_filters_and_pages_agree_with_the_whole_list(tmp_path, path):
         whole = (await manager.list()).entries
         for archived in (None, True, False):
             for tags in ((), ("a",), ("a", "b"), ("c", "a"), ("a", "a"), ("none",)):
-                wanted = SessionFilter(archived, tags)
+                wanted = SessionFilter(archived=archived, tags=tags)
                 expected = [
                     entry
                     for entry in whole
