@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -13,7 +12,7 @@ from ...errors import JSONObject
 from ...protocol.messages import AssistantMessage, Message, ToolMessage
 from ..attachments import attachments_of
 from ..session import ChatSession
-from .markdown import FENCE
+from .markdown import FENCE, name_and_arguments, one_line
 from .training import OTHER, data_url
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -63,7 +62,7 @@ def as_html(session: ChatSession, files: Mapping[str, bytes]) -> str:
         files: Its attachments, by their ids; those that are missing are only named.
     """
     metadata = session.metadata
-    title = escape(_one_line(metadata.title or session.preview or session.session_id))
+    title = escape(one_line(metadata.title or session.preview or session.session_id))
     parts = [
         f'<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -90,7 +89,7 @@ def _facts(session: ChatSession) -> Iterator[str]:
     yield "<dl>"
     for name, value in facts.items():
         if value:
-            yield f"<dt>{name}</dt><dd>{escape(_one_line(value))}</dd>"
+            yield f"<dt>{name}</dt><dd>{escape(one_line(value))}</dd>"
     yield "</dl>"
 
 
@@ -119,23 +118,21 @@ def _article(message: Message, files: Mapping[str, bytes]) -> Iterator[str]:
 def _heading(message: Message) -> str:
     match message:
         case AssistantMessage():
-            return _one_line(f"Assistant · {message.model}" if message.model else "Assistant")
+            return one_line(f"Assistant · {message.model}" if message.model else "Assistant")
         case ToolMessage():
-            return _one_line(f"Tool · {message.tool_name or 'unknown'}")
+            return one_line(f"Tool · {message.tool_name or 'unknown'}")
         case _:
-            return _one_line(message.role).capitalize()
+            return one_line(message.role).capitalize()
 
 
 def _call(call: JSONObject) -> str:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
-    arguments = json.dumps(function.get("arguments"), indent=2, ensure_ascii=False)
-    name = escape(_one_line(str(function.get("name"))))
-    return f"<details><summary>Calls <code>{name}</code></summary>{_pre(arguments)}</details>"
+    name, arguments = name_and_arguments(call)
+    called = f"<summary>Calls <code>{escape(name)}</code></summary>"
+    return f"<details>{called}{_pre(arguments)}</details>"
 
 
 def _attachment(entry: JSONObject, files: Mapping[str, bytes]) -> str:
-    name = escape(_one_line(str(entry.get("name") or entry.get("media_type") or "file")))
+    name = escape(one_line(str(entry.get("name") or entry.get("media_type") or "file")))
     content = files.get(str(entry["attachment_id"]))
     if content is None:
         return f"<p>Attachment: {name}</p>"
@@ -180,7 +177,3 @@ def _pre(text: str) -> str:
 
 def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -24,7 +24,7 @@ def as_markdown(session: ChatSession) -> str:
 
 def _head(session: ChatSession) -> Iterator[str]:
     metadata = session.metadata
-    yield f"# {_one_line(metadata.title or session.preview or session.session_id)}"
+    yield f"# {one_line(metadata.title or session.preview or session.session_id)}"
     facts = {
         "Session": f"`{session.session_id}`",
         "Model": metadata.model,
@@ -33,14 +33,14 @@ def _head(session: ChatSession) -> Iterator[str]:
         "Messages": str(metadata.message_count),
         "Tags": ", ".join(metadata.tags),
     }
-    yield "\n".join(f"- {name}: {_one_line(value)}" for name, value in facts.items() if value)
+    yield "\n".join(f"- {name}: {one_line(value)}" for name, value in facts.items() if value)
     if metadata.summary is not None:
         yield metadata.summary.summary
 
 
 def _message_parts(message: Message) -> Iterator[str]:
     if isinstance(message, AssistantMessage):
-        yield f"## Assistant{f' ({_one_line(message.model)})' if message.model else ''}"
+        yield f"## Assistant{f' ({one_line(message.model)})' if message.model else ''}"
         if message.thinking:
             yield "\n".join(f"> {line}" for line in message.thinking.splitlines())
         yield closed(message.text)
@@ -48,24 +48,30 @@ def _message_parts(message: Message) -> Iterator[str]:
         if message.interrupted:
             yield "*The reply was cut off.*"
     elif isinstance(message, ToolMessage):
-        yield f"## Tool `{_one_line(message.tool_name or 'unknown')}`"
+        yield f"## Tool `{one_line(message.tool_name or 'unknown')}`"
         yield fenced(message.text)
     else:
-        yield f"## {_one_line(message.role).capitalize()}"
+        yield f"## {one_line(message.role).capitalize()}"
         yield closed(message.text)
     yield "\n".join(map(_attachment, attachments_of(message.as_stored())))
 
 
 def _attachment(entry: JSONObject) -> str:
-    name, kind = (_one_line(str(entry.get(key) or "")) for key in ("name", "media_type"))
+    name, kind = (one_line(str(entry.get(key) or "")) for key in ("name", "media_type"))
     return f"- Attachment: {name or 'without a name'} ({kind}, {entry.get('size')} bytes)"
 
 
 def _call(call: JSONObject) -> str:
+    name, arguments = name_and_arguments(call)
+    return f"Calls `{name}`:\n\n{fenced(arguments, 'json')}"
+
+
+def name_and_arguments(call: JSONObject) -> tuple[str, str]:
+    """Return the name of a stored call's tool, and its arguments as text."""
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = json.dumps(function.get("arguments"), indent=2, ensure_ascii=False)
-    return f"Calls `{_one_line(str(function.get('name')))}`:\n\n{fenced(arguments, 'json')}"
+    return one_line(str(function.get("name"))), arguments
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -89,5 +95,5 @@ def closed(text: str) -> str:
     return f"{text}\n{fence}" if fence else text
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())
