@@ -21,7 +21,7 @@ from mochi_server.protocol.fold import PartKind
 
 from ..common.answers import extras_of
 from ..common.approvals import ApprovalId
-from ..common.steps import StepEncoder
+from ..common.steps import StepEncoder, frame, frame_before_delta
 from .schemas import RunAgentInput
 
 PROTOCOL_VERSION = "1.0"
@@ -60,7 +60,6 @@ class EventEncoder(StepEncoder):
         self._has_text = False
         self._id = self._message_id
         """Id of the text or thought that the model is at."""
-        self._content = b""
         self._pending: list[str] = []
         """Ids of the calls of the client's functions."""
 
@@ -69,61 +68,53 @@ class EventEncoder(StepEncoder):
         return f"msg_{self.name}_{self.fold.reply}"
 
     def begin(self) -> bytes:
-        extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
-        if self.session_id is not None:
-            extras["session_id"] = self.started.session_id
         version = {"protocolVersion": PROTOCOL_VERSION} if self._names_version else {}
-        begun = _event("RUN_STARTED", **self._ids, **version, metadata={"mochi": extras})
+        begun = frame("RUN_STARTED", **self._ids, **version, metadata={"mochi": self.extras})
         return begun + self.begin_step()
 
     def begin_step(self) -> bytes:
         self._part, self._has_text = 0, False
-        return _event("STEP_STARTED", stepName=f"step {self.fold.reply + 1}")
+        return frame("STEP_STARTED", stepName=f"step {self.fold.reply + 1}")
 
     def end_step(self, number: int) -> bytes:
-        return _event("STEP_FINISHED", stepName=f"step {number + 1}")
+        return frame("STEP_FINISHED", stepName=f"step {number + 1}")
 
     def open(self, kind: PartKind) -> bytes:
         self._part += 1
         if kind == "thinking":
             self._id = f"rsn_{self.name}_{self.fold.reply}_{self._part}"
-            self._content = _content("REASONING_MESSAGE_CONTENT", self._id)
-            begun = _event("REASONING_START", messageId=self._id)
-            return begun + _event("REASONING_MESSAGE_START", messageId=self._id, role="reasoning")
+            self.before_delta = frame_before_delta("REASONING_MESSAGE_CONTENT", messageId=self._id)
+            begun = frame("REASONING_START", messageId=self._id)
+            return begun + frame("REASONING_MESSAGE_START", messageId=self._id, role="reasoning")
         self._id = f"{self._message_id}_{self._part}" if self._has_text else self._message_id
         self._has_text = True
-        self._content = _content("TEXT_MESSAGE_CONTENT", self._id)
-        return _event("TEXT_MESSAGE_START", messageId=self._id, role="assistant")
-
-    def delta(self, text: str) -> bytes:
-        return b"%b%b}\n\n" % (self._content, orjson.dumps(text))
+        self.before_delta = frame_before_delta("TEXT_MESSAGE_CONTENT", messageId=self._id)
+        return frame("TEXT_MESSAGE_START", messageId=self._id, role="assistant")
 
     def close(self, kind: PartKind) -> bytes:
         if kind == "thinking":
-            ended = _event("REASONING_MESSAGE_END", messageId=self._id)
-            return ended + _event("REASONING_END", messageId=self._id)
-        return _event("TEXT_MESSAGE_END", messageId=self._id)
+            ended = frame("REASONING_MESSAGE_END", messageId=self._id)
+            return ended + frame("REASONING_END", messageId=self._id)
+        return frame("TEXT_MESSAGE_END", messageId=self._id)
 
     def call(self, call_id: str, name: str, arguments: JSONObject, *, is_clients: bool) -> bytes:
         if is_clients:
             self._pending.append(call_id)
         return b"".join(
             [
-                _event(
+                frame(
                     "TOOL_CALL_START",
                     toolCallId=call_id,
                     toolCallName=name,
                     parentMessageId=self._message_id,
                 ),
-                _event(
-                    "TOOL_CALL_ARGS", toolCallId=call_id, delta=orjson.dumps(arguments).decode()
-                ),
-                _event("TOOL_CALL_END", toolCallId=call_id),
+                frame("TOOL_CALL_ARGS", toolCallId=call_id, delta=orjson.dumps(arguments).decode()),
+                frame("TOOL_CALL_END", toolCallId=call_id),
             ]
         )
 
     def result(self, event: ToolResultReady) -> bytes:
-        return _event(
+        return frame(
             "TOOL_CALL_RESULT",
             messageId=f"res_{self.name}_{self.fold.reply}_{event.tool_call_id}",
             toolCallId=event.tool_call_id,
@@ -157,14 +148,14 @@ class EventEncoder(StepEncoder):
         return self._finish(outcome={"type": "success", **pending}, **more)
 
     def fail(self, event: ErrorEvent) -> bytes:
-        return _event("RUN_ERROR", message=event.message, code=event.code)
+        return frame("RUN_ERROR", message=event.message, code=event.code)
 
     def stop(self) -> bytes:
         outcome = {"outcome": {"type": "cancelled"}} if self._names_version else {}
         return self._finish(**outcome)
 
     def _finish(self, **more: Any) -> bytes:  # noqa: ANN401 - JSON
-        return self.end_step(self.fold.reply) + _event("RUN_FINISHED", **self._ids, **more)
+        return self.end_step(self.fold.reply) + frame("RUN_FINISHED", **self._ids, **more)
 
 
 def _question(event: ConfirmationRequired | ToolInputRequired) -> JSONObject:
@@ -189,13 +180,3 @@ def _question(event: ConfirmationRequired | ToolInputRequired) -> JSONObject:
         "responseSchema": DECISION,
         "metadata": metadata,
     }
-
-
-def _event(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
-    return b"data: %b\n\n" % orjson.dumps({"type": kind, **data})
-
-
-def _content(kind: str, message_id: str) -> bytes:
-    """Return an event up to its delta."""
-    head = orjson.dumps({"type": kind, "messageId": message_id})
-    return b'data: %b,"delta":' % head[:-1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
+
+import orjson
 
 from mochi_server.chat.control import StartedRun
 from mochi_server.errors import JSONObject
@@ -46,6 +49,16 @@ class StepEncoder(WireEncoder):
         super().__init__(started, session_id)
         self.after = 0 if answered is None else answered.number
         self._has_begun = False
+        self.before_delta = b""
+        """What stands before the text of a delta, as ``frame_before_delta`` makes it."""
+
+    @property
+    def extras(self) -> JSONObject:
+        """The field ``mochi`` of the beginning: what the vendor has no field for."""
+        extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
+        if self.session_id is not None:
+            extras["session_id"] = self.started.session_id
+        return extras
 
     @property
     def name(self) -> str:
@@ -128,9 +141,9 @@ class StepEncoder(WireEncoder):
     def open(self, kind: PartKind) -> bytes:
         """Begin a text or a thought."""
 
-    @abstractmethod
     def delta(self, text: str) -> bytes:
         """Go on with it."""
+        return b"%b%b}\n\n" % (self.before_delta, orjson.dumps(text))
 
     @abstractmethod
     def close(self, kind: PartKind) -> bytes:
@@ -149,3 +162,12 @@ class StepEncoder(WireEncoder):
         self, event: ConfirmationRequired | ToolInputRequired, approval_id: str
     ) -> bytes | None:
         """Ask for a decision and end the stream; None: this wire cannot ask it."""
+
+
+def frame(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+    return b"data: %b\n\n" % orjson.dumps({"type": kind, **data})
+
+
+def frame_before_delta(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+    """Return a frame up to its delta."""
+    return b'data: %b,"delta":' % orjson.dumps({"type": kind, **data})[:-1]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from mochi_server.chat.control import StartedRun
 from mochi_server.errors import JSONObject, ToolExecutionDenied
 from mochi_server.protocol.events import (
@@ -19,7 +17,7 @@ from mochi_server.protocol.fold import PartKind
 
 from ..common.answers import extras_of
 from ..common.approvals import ApprovalId
-from ..common.steps import StepEncoder
+from ..common.steps import StepEncoder, frame, frame_before_delta
 
 TYPES: dict[PartKind, str] = {"text": "text", "thinking": "reasoning"}
 
@@ -56,50 +54,42 @@ class UIChunkEncoder(StepEncoder):
         self._message_id = message_id or f"msg_{self.name}"
         self._part = 0
         """Number of texts and thoughts of the run so far."""
-        self._delta = b""
         self._asked: set[str] = set()
         """Ids of the calls about which a person was asked."""
 
     def begin(self) -> bytes:
-        extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
-        if self.session_id is not None:
-            extras["session_id"] = self.started.session_id
-        begun = _chunk("start", messageId=self._message_id, messageMetadata={"mochi": extras})
+        begun = frame("start", messageId=self._message_id, messageMetadata={"mochi": self.extras})
         # The results of calls that were asked about belong to the step that has them.
         return begun if self.after else begun + self.begin_step()
 
     def begin_step(self) -> bytes:
-        return _chunk("start-step")
+        return frame("start-step")
 
     def end_step(self, number: int) -> bytes:  # noqa: ARG002 - they have no names
-        return _chunk("finish-step")
+        return frame("finish-step")
 
     def open(self, kind: PartKind) -> bytes:
         self._part += 1
         name = TYPES[kind]
-        head = orjson.dumps({"type": f"{name}-delta", "id": str(self._part)})
-        self._delta = b'data: %b,"delta":' % head[:-1]
-        return _chunk(f"{name}-start", id=str(self._part))
-
-    def delta(self, text: str) -> bytes:
-        return b"%b%b}\n\n" % (self._delta, orjson.dumps(text))
+        self.before_delta = frame_before_delta(f"{name}-delta", id=str(self._part))
+        return frame(f"{name}-start", id=str(self._part))
 
     def close(self, kind: PartKind) -> bytes:
-        return _chunk(f"{TYPES[kind]}-end", id=str(self._part))
+        return frame(f"{TYPES[kind]}-end", id=str(self._part))
 
     def call(self, call_id: str, name: str, arguments: JSONObject, *, is_clients: bool) -> bytes:
         call: dict[str, Any] = {"toolCallId": call_id, "toolName": name}
         if not is_clients:
             call["dynamic"] = True
-        return _chunk("tool-input-available", **call, input=arguments)
+        return frame("tool-input-available", **call, input=arguments)
 
     def result(self, event: ToolResultReady) -> bytes:
         call_id = event.tool_call_id
         if event.success:
-            return _chunk("tool-output-available", toolCallId=call_id, output=event.result)
+            return frame("tool-output-available", toolCallId=call_id, output=event.result)
         if event.code == ToolExecutionDenied.code and call_id in self._asked:
-            return _chunk("tool-output-denied", toolCallId=call_id)
-        return _chunk("tool-output-error", toolCallId=call_id, errorText=event.error_message)
+            return frame("tool-output-denied", toolCallId=call_id)
+        return frame("tool-output-error", toolCallId=call_id, errorText=event.error_message)
 
     def ask(
         self, event: ConfirmationRequired | ToolInputRequired, approval_id: str
@@ -108,11 +98,11 @@ class UIChunkEncoder(StepEncoder):
             return None
         call_id = event.tool_call_id
         self._asked.add(call_id)
-        asked = _chunk("tool-approval-request", approvalId=approval_id, toolCallId=call_id)
+        asked = frame("tool-approval-request", approvalId=approval_id, toolCallId=call_id)
         return (
             asked
             + self.end_step(self.fold.reply)
-            + _chunk("finish", finishReason="tool-calls")
+            + frame("finish", finishReason="tool-calls")
             + DONE
         )
 
@@ -128,15 +118,11 @@ class UIChunkEncoder(StepEncoder):
             usage = {"inputTokens": prompt, "outputTokens": generated}
             metadata["usage"] = {**usage, "totalTokens": prompt + generated}
         reason = FINISH_REASONS.get(complete.finish_reason or "", "other")
-        ended = _chunk("finish", finishReason=reason, messageMetadata=metadata)
+        ended = frame("finish", finishReason=reason, messageMetadata=metadata)
         return self.end_step(self.fold.reply) + ended + DONE
 
     def fail(self, event: ErrorEvent) -> bytes:
-        return _chunk("error", errorText=event.message) + DONE
+        return frame("error", errorText=event.message) + DONE
 
     def stop(self) -> bytes:
-        return _chunk("abort", reason="The run was stopped.") + DONE
-
-
-def _chunk(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
-    return b"data: %b\n\n" % orjson.dumps({"type": kind, **data})
+        return frame("abort", reason="The run was stopped.") + DONE
