@@ -19,6 +19,11 @@ from mochi_server.protocol.events import (
     ToolResultReady,
 )
 
+from ..events import CONTENT, THINKING
+
+_CONTENT_FRAME = b'{"event":"content_delta","data":%b' % CONTENT
+_THINKING_FRAME = b'{"event":"thinking_delta","data":%b' % THINKING
+
 FrameId = str | int | None
 """What a client calls one of its frames."""
 
@@ -53,16 +58,12 @@ class RunEncoder:
         self._run = b',"run_id":%b,"id":' % orjson.dumps(run_id)
 
     def __call__(self, number: int, event: Event) -> str:
-        """Encode one event; deltas, one for each token, without building their data first."""
+        """Encode one event; deltas without building their data first."""
         kind = type(event)
         if kind is ContentDelta:
-            data = b'{"event":"content_delta","data":{"content":%b,"role":"assistant"}' % (
-                orjson.dumps(event.content)  # type: ignore[union-attr] # kind says so
-            )
+            data = _CONTENT_FRAME % orjson.dumps(event.content)  # type: ignore[union-attr]
         elif kind is ThinkingDelta:
-            data = b'{"event":"thinking_delta","data":{"content":%b}' % (
-                orjson.dumps(event.content)  # type: ignore[union-attr] # kind says so
-            )
+            data = _THINKING_FRAME % orjson.dumps(event.content)  # type: ignore[union-attr]
         else:
             name, fields = _named(event)
             data = b'{"event":"%b","data":%b' % (name.encode(), orjson.dumps(fields))
