@@ -7,6 +7,7 @@ which would cost a thread for each open stream.
 from __future__ import annotations
 
 import secrets
+from itertools import chain
 from logging.config import dictConfig
 from typing import Any
 
@@ -16,6 +17,7 @@ from mochi_server.core.logs import logging_config
 from mochi_server.server.startup import database_package_problem, redis_package_problem
 
 from .databases import databases
+from .http.wires import WIRES
 from .signals import channel_layers
 from .storages import storages_of
 
@@ -54,8 +56,7 @@ if MOCHI.cors_origins:
         *default_headers,
         "x-request-id",
         "x-mochi-session",
-        "x-api-key",
-        "anthropic-version",
+        *sorted(chain.from_iterable(wire.headers for wire in WIRES)),
     ]
     INSTALLED_APPS.append("corsheaders")
     MIDDLEWARE.insert(0, "corsheaders.middleware.CorsMiddleware")

@@ -34,6 +34,7 @@ from .errors import error_body, shape_path, status_of
 from .page import PREFIX, public_folder
 from .refusals import Refusals
 from .rights import open_paths
+from .wires import WIRES
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,11 @@ NOBODY = Caller(name="nobody", rights=frozenset(), owner="")
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _OWN_SITES = frozenset({b"same-origin", b"none"})
+_TOKEN_HEADERS = [wire.token_header.encode() for wire in WIRES if wire.token_header is not None]
 _WATCHED = {
     *(b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"),
-    *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID, b"x-api-key"),
-    *TRACE_CONTEXT,
+    *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID),
+    *(*_TOKEN_HEADERS, *TRACE_CONTEXT),
 }
 
 
@@ -331,8 +333,7 @@ def origin_key(origin: str) -> tuple[str, str, int] | None:
 def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     scheme, _, token = (headers.get(b"authorization") or b"").partition(b" ")
     tokens = [token.strip()] if scheme.lower() == b"bearer" else []
-    if (key := headers.get(b"x-api-key")) is not None:  # as Anthropic's clients send it
-        tokens.append(key)
+    tokens += [key for name in _TOKEN_HEADERS if (key := headers.get(name)) is not None]
     if scope["type"] == "websocket":
         # A page cannot set a header: it names the token in the query, or offers it as a protocol.
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))

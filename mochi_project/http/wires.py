@@ -28,6 +28,12 @@ class Wire:
     shared_with: tuple[frozenset[str], str] | None = None
     """Headers (lower case) of the clients of another wire, and a path of that wire: their errors
     look like its errors."""
+    headers: frozenset[str] = frozenset()
+    """Headers (lower case) by which its clients are known; pages elsewhere may send them."""
+    token_header: str | None = None
+    """The one of them that has the token, where clients do not send it as ``Authorization``."""
+    history: str = "messages"
+    """Field of its requests with a conversation, which may have more values than the others."""
     routes: Mapping[str, Access]
     """What each route needs, by method and route below the prefix, as Django writes it."""
 
@@ -50,7 +56,6 @@ OLLAMA_AT_ROOT = "api/"
 """Prefix of Ollama's routes that is served where ``MOCHI_OLLAMA_AT_ROOT`` is set."""
 
 ANTHROPIC_HEADERS = frozenset({"anthropic-version", "x-api-key"})
-"""Headers by which Anthropic's clients are known."""
 
 _V1 = ("v1/", "ollama/v1/")  # Ollama serves it as well
 _OPENAI_ERRORS = "chat.wires.openai.errors"
@@ -93,6 +98,8 @@ WIRES = (
         routes_module="chat.wires.anthropic.routes",
         errors_module="chat.wires.anthropic.errors",
         prefixes=_V1,
+        headers=ANTHROPIC_HEADERS,
+        token_header="x-api-key",  # noqa: S106 - no token
         routes={"POST messages": CHAT, "POST messages/count_tokens": CHAT},
     ),
     Wire(
@@ -100,6 +107,7 @@ WIRES = (
         routes_module="chat.wires.responses.routes",
         errors_module=_OPENAI_ERRORS,
         prefixes=_V1,
+        history="input",
         routes={
             "POST responses": CHAT,
             "POST responses/input_tokens": CHAT,

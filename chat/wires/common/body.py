@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from pydantic import BaseModel, ValidationError
 
 from mochi_project.http.json import parse_json, take_body, too_many_values
+from mochi_project.http.wires import WIRES
 from mochi_server.core.aio import in_thread_if
 from mochi_server.core.limits import HISTORY_VALUES, REQUEST_VALUES, has_more_values
 from mochi_server.errors import InvalidJSON
@@ -20,8 +21,7 @@ Body = TypeVar("Body", bound=BaseModel)
 LARGE = 65_536
 """Bytes of a body from which on it is read in a thread."""
 
-HISTORIES = frozenset({"messages", "input"})
-"""Fields with a conversation, which may have more values than the rest of a request."""
+HISTORIES = frozenset(wire.history for wire in WIRES)
 
 
 async def read_body(request: HttpRequest, kind: type[Body]) -> Body:
