@@ -18,11 +18,17 @@ from pydantic import SecretStr, ValidationError
 from ..core.files import NotUTF8, text_of
 from .settings import PREFIX, MochiServerSettings, variable_of
 
+_SECRETS = {
+    name: field
+    for field in MochiServerSettings.secret_fields()
+    for name in (variable_of(field), field.upper())
+}
+"""Variables of secret settings, by type."""
 _SECRET = re.compile(
-    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_(REDIS|DATABASE)_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
+    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
     re.IGNORECASE,
 )
-"""Names of variables with secrets. An address of Redis or of a database may have its password
+"""Names of other programs' secrets, which have no type. An address of Redis may have its password
 among its options, one of Ollama a login without ``://`` before it, where ``_WITH_LOGIN`` does not
 see them."""
 _WITH_LOGIN = re.compile(r"://[^/]*@")
@@ -38,30 +44,23 @@ class SettingsError(Exception):
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     """Read the values of ``NAME_FILE`` variables, for keys that are mounted as files."""
     values: dict[str, str] = {}
-    for field in MochiServerSettings.secret_fields():
-        for name in (variable_of(field), field.upper()):
-            path = environ.get(f"{name}_FILE")
-            if not path or environ.get(name):
-                continue
-            try:
-                values[field] = text_of(Path(path).read_bytes()).strip()
-            except OSError as error:
-                raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
-            except NotUTF8 as error:
-                raise SettingsError(f"{name}_FILE={path}: {error}.") from error
-            break
+    for name, field in _SECRETS.items():
+        path = environ.get(f"{name}_FILE")
+        if not path or environ.get(name) or field in values:
+            continue
+        try:
+            values[field] = text_of(Path(path).read_bytes()).strip()
+        except OSError as error:
+            raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
+        except NotUTF8 as error:
+            raise SettingsError(f"{name}_FILE={path}: {error}.") from error
     return values
 
 
 def secret_files() -> list[Path]:
     """Return the files that ``NAME_FILE`` variables name, for those who must not show them."""
     environ = {**_variables_of_file(), **os.environ}
-    names = [
-        name
-        for field in MochiServerSettings.secret_fields()
-        for name in (variable_of(field), field.upper())
-    ]
-    return [Path(path) for name in names if (path := environ.get(f"{name}_FILE"))]
+    return [Path(path) for name in _SECRETS if (path := environ.get(f"{name}_FILE"))]
 
 
 def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - checked by pydantic
@@ -113,12 +112,8 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     value = os.environ.get(variable)
     if value and "@" in value and name.endswith(("_host", "_url")):
         value = f"…@{value.rpartition('@')[2]}"
-    shown = f"={value!r}" if value is not None and not _is_secret(name) else ""
+    shown = f"={value!r}" if value is not None and variable not in _SECRETS else ""
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
-
-
-def _is_secret(name: str) -> bool:
-    return any(word in name for word in ("key", "token", "database_url"))
 
 
 def text_of_value(value: object) -> str:
@@ -149,7 +144,9 @@ def child_environment(**values: str) -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not _SECRET.search(name) and not _WITH_LOGIN.search(value)
+        if name.upper().removesuffix("_FILE") not in _SECRETS
+        and not _SECRET.search(name)
+        and not _WITH_LOGIN.search(value)
     } | values
 
 

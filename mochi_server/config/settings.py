@@ -196,9 +196,9 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def secret_fields(cls) -> list[str]:
         """Return the settings that may be in a file, which a variable ``NAME_FILE`` names."""
+        secret = {SecretStr, DatabaseAddress}
         fields = cls.model_fields.items()
-        secrets = [name for name, field in fields if SecretStr in get_args(field.annotation)]
-        return [*secrets, "database_url"]
+        return [name for name, field in fields if secret & {*get_args(field.annotation)}]
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]

@@ -180,14 +180,20 @@ def test_a_secret_file_that_is_no_text_is_one_line(monkeypatch, tmp_path, capsys
     assert "is not UTF-8 text" in line
 
 
+def test_an_error_shows_what_is_no_secret_whatever_its_name(monkeypatch):
+    monkeypatch.setenv("MOCHI_MAX_OUTPUT_TOKENS", "many")
+    with pytest.raises(SettingsError, match=r"^MOCHI_MAX_OUTPUT_TOKENS='many': "):
+        load_settings()
+
+
 SECRETS = (
+    *map(variable_of, MochiServerSettings.secret_fields()),
     "OPENAI_API_KEY",
-    "MOCHI_API_TOKEN",
     "MOCHI_API_TOKEN_FILE",
     "MOCHI_REDIS_URL",
     "MOCHI_REDIS_URL_FILE",
-    "MOCHI_DATABASE_URL",
     "MOCHI_DATABASE_URL_FILE",
+    "database_url",
     "MOCHI_OLLAMA_HOST",
     "OLLAMA_HOST",
     "AWS_SECRET_ACCESS_KEY",
