@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,3 +119,17 @@ class Sandbox(ABC):
         code 125 and its last line on standard error says so; one that was killed by a signal has
         128 and the signal's number.
         """
+
+
+def run_trial(argv: Sequence[str], env: Mapping[str, str], *, seconds: float) -> str | None:
+    """Run a command, and return the last line of what it says if it fails.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it takes longer.
+    """
+    done = subprocess.run(  # noqa: S603 - our own
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+    )
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return [f"exit code {done.returncode}", *lines][-1] if done.returncode else None

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from ..core.aio import in_thread
-from .base import Sandbox, SandboxCommand, SandboxFolder, SandboxSpec
+from .base import Sandbox, SandboxCommand, SandboxFolder, SandboxSpec, run_trial
 from .host import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS, interpreter_folders
 from .launch import launch
 from .seccomp import seccomp_filter
@@ -58,21 +58,10 @@ class BubblewrapSandbox(Sandbox):
             return "the program bwrap is not installed (package bubblewrap)"
         command = self.command(["true"], SandboxSpec())
         try:
-            done = subprocess.run(  # noqa: S603 - our own
-                command.argv,
-                env=command.env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=TRIAL_SECONDS,
-                check=False,
-            )
+            reason = run_trial(command.argv, command.env, seconds=TRIAL_SECONDS)
         except subprocess.TimeoutExpired:
             return f"bwrap did not start a program within {TRIAL_SECONDS:g} seconds"
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            reason = said[-1] if said else f"exit code {done.returncode}"
-            return f"bwrap cannot make a sandbox here: {reason}"
-        return None
+        return None if reason is None else f"bwrap cannot make a sandbox here: {reason}"
 
     def command(self, argv: Sequence[str], spec: SandboxSpec) -> SandboxCommand:
         folders = self._folders(spec)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..config import child_environment
 from ..core.aio import in_thread
-from .base import Sandbox, SandboxCommand, SandboxSpec
+from .base import Sandbox, SandboxCommand, SandboxSpec, run_trial
 from .launch import environment_of, launch
 
 TRIAL_SECONDS = 10.0
@@ -43,24 +43,14 @@ class DockerSandbox(Sandbox):
         if self._program is None:
             return "neither docker nor podman is installed"
         name = Path(self._program).name
+        argv = [self._program, "image", "inspect", "--format", "{{.Id}}", self._image]
         try:
-            done = subprocess.run(  # noqa: S603 - the user's own Docker
-                [self._program, "image", "inspect", "--format", "{{.Id}}", self._image],
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=TRIAL_SECONDS,
-                check=False,
-            )
+            reason = run_trial(argv, child_environment(), seconds=TRIAL_SECONDS)
         except subprocess.TimeoutExpired:
             return f"{name} did not answer within {TRIAL_SECONDS:g} seconds"
         except OSError as error:
             return f"{name} cannot be started: {error.strerror}"
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            reason = said[-1] if said else f"exit code {done.returncode}"
-            return f"{name} has no image {self._image!r}: {reason}"
-        return None
+        return None if reason is None else f"{name} has no image {self._image!r}: {reason}"
 
     @cached_property
     def _program(self) -> str | None:
