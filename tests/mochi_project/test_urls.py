@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 from django.urls import URLResolver, get_resolver
 
+from mochi_project.http.wires import WIRES
 from mochi_server.agents import folder as agents
 from mochi_server.sessions.storage.base import RESERVED_IDS
 from mochi_server.tools import base as tools
 from mochi_server.tools.mcp.config import file as mcp
+from tests.support.wires import paths_of
 
 LATE = {
-    "/api/v1/agui": "chat.wires.agui.routes",
-    "/api/v1/ui/chat": "chat.wires.vercel.routes",
-    "/v1/chat/completions": "chat.wires.openai.routes",
-    "/v1/messages": "chat.wires.anthropic.routes",
-    "/v1/responses": "chat.wires.responses.routes",
-    "/v1/conversations": "chat.wires.responses.conversations",
-    "/v1/models": "chat.wires.models",
-    "/ollama/api/chat": "chat.wires.ollama.routes",
+    **{paths_of(wire)[0]: wire.routes_module for wire in WIRES},
     "/api/v1/sessions": "sessions_app.schemas",
     "/api/v1/sessions/a1b2c3d4e5/attachments/b94d": "sessions_app.attachments",
     "/api/v1/chat/stream": "chat.api.simple_routes",

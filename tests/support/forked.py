@@ -31,6 +31,8 @@ from typing import Any
 
 from django.conf import empty, settings
 
+from mochi_project.http.wires import WIRES
+
 ROOT = Path(__file__).parent.parent.parent
 
 FRAMEWORKS = (
@@ -45,15 +47,8 @@ FRAMEWORKS = (
 PRODUCT = (
     "chat.api.mcp_events",
     "chat.api.simple_routes",
-    "chat.wires.agui.routes",
-    "chat.wires.anthropic.routes",
-    "chat.wires.models",
-    "chat.wires.ollama.routes",
-    "chat.wires.openai.routes",
-    "chat.wires.responses.conversations",
-    "chat.wires.responses.routes",
+    *(wire.routes_module for wire in WIRES),
     "chat.wires.socket.endpoint",
-    "chat.wires.vercel.routes",
     "mochi_project.api",
     "mochi_project.checks",
     "mochi_project.http.handler",

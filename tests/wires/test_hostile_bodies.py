@@ -22,6 +22,7 @@ from chat.wires.responses.schemas import ResponseRequest
 from chat.wires.vercel.schemas import UIChatRequest
 from tests.support.scripts import says, scripted
 from tests.support.server import Server
+from tests.support.wires import WITHOUT_MODEL, wires_without
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -180,6 +181,10 @@ SCHEMAS = (
     *(ChatCompletionRequest, TextCompletionRequest, CreateEmbeddingsRequest, MessagesRequest),
     *(ResponseRequest, RunAgentInput, UIChatRequest, OllamaChatRequest, EmbedRequest),
 )
+
+
+async def test_every_wire_with_a_model_is_in_the_table():
+    assert wires_without(WIRES) == WITHOUT_MODEL
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

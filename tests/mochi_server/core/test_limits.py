@@ -34,6 +34,7 @@ from mochi_server.providers.base import Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
+from tests.support.exact_vendors import VENDORS
 
 
 def nested(levels: int, pair: str = "[]") -> object:
@@ -251,7 +252,7 @@ def peak_memory() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-@pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", VENDORS)
 async def test_an_encoding_that_was_not_asked_for_is_refused(flood, name):
     flood.answer(JSON, b"?", b"", headers="Content-Encoding: br\r\n")
     provider = MAKERS[name](flood.url)
@@ -295,7 +296,7 @@ async def test_the_clients_of_the_library_have_the_same_limits(flood):
     assert not any("secret" in path for path in flood.paths)
 
 
-@pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", VENDORS)
 async def test_an_error_that_is_too_large_says_so(flood, name):
     flood.answer(JSON, b'{"data":"')
     provider = MAKERS[name](flood.url)

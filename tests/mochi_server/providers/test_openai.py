@@ -19,7 +19,7 @@ from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
 from mochi_server.runtime import Runtime
-from tests.support.exact_vendors import HELLO, chunks_of
+from tests.support.exact_vendors import HELLO, VENDORS, chunks_of
 from tests.support.fake_openai import (
     JSON,
     Answer,
@@ -32,7 +32,6 @@ from tests.support.fake_openai import (
 from tests.support.local_model import folder_with_model
 from tests.support.turns import read_all, text_of
 
-VENDORS = ("openai", "anthropic", "gemini")
 CHEAP = ("gpt-4.1-nano", "gpt-4o-mini", "gpt-5-nano")
 
 
