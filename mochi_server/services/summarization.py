@@ -16,37 +16,28 @@ from functools import partial
 
 import anyio
 
-from ..core.aio import BackgroundTasks, in_thread
+from ..core.aio import in_thread
 from ..core.progress import Advance
 from ..errors import (
     MochiError,
     ProviderBusy,
     ProviderUnreachable,
     SessionNotFound,
-    ShuttingDown,
     StorageError,
 )
 from ..providers.registry import NobodyHasModel
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary
 from ..sessions.versions import is_before
+from .summaries.background import BackgroundWriting
 from .summaries.schedule import SummaryScheduler
 from .summaries.text import count_covered, is_finished, is_long_enough, utterances
 from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 0.25
-"""Shortest wait after a summary was preempted."""
-PATIENCE_INTERVALS = 20
-"""Longest wait of a summary for a pause in the turns, as a multiple of the quiet time. Then it runs
-beside a turn; whenever a chat preempts it there, the next wait is twice as long."""
-LONGER_QUIET = 20
-"""Multiple of the quiet time for a server that goes on reading cancelled prompts."""
 WAIT_SECONDS = 5.0
 """Seconds that a requested summary waits for another one of the same session."""
-CLOSE_SECONDS = 5.0
-"""Longest wait for the end of summaries that were stopped."""
 MAX_AT_START = 100
 """Most interrupted summaries that are written after a start; the next start does the rest."""
 PASSING = (ProviderUnreachable, ProviderBusy, NobodyHasModel)
@@ -62,7 +53,7 @@ class SummaryOutcome(str, Enum):
     NO_MODEL = "no_model"
 
 
-class SummarizationService:
+class SummarizationService(BackgroundWriting):
     """Summarises sessions after their turns, after a quiet time, one at a time for each server."""
 
     def __init__(
@@ -73,30 +64,18 @@ class SummarizationService:
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
+        super().__init__(scheduler, writer.providers, interval)
         self.models = writer.models
         self._sessions = writer.sessions
         self._writer = writer
-        self._providers = writer.providers
-        self._scheduler = scheduler
         self._last_read = writer.last_read
         self._windows = writer.windows
         self._enabled = enabled
-        self._interval = interval
-        """Seconds of quiet before a summary."""
-        self._tasks = BackgroundTasks()
-        self._jobs: dict[str, asyncio.Task[None]] = {}
         self._not_loaded: dict[str, str] = {}
         """Sessions whose summary waits until a chat has used its model, and those models."""
         self._used: set[str] = set()
         """Models of chats and summaries since the start: none of them is loaded again."""
-        self._requested: set[anyio.CancelScope] = set()
         self._catching_up: asyncio.Task[None] | None = None
-        self._closed = False
-
-    @property
-    def pending(self) -> int:
-        """Number of sessions of this process that wait for a summary, or get one now."""
-        return len(self._jobs)
 
     # Called by chats
 
@@ -126,22 +105,13 @@ class SummarizationService:
         if not self._enabled:
             return
         self._enqueue(session_id)
-        if not self._closed:
-            self._drop(session_id)
-            job = self._tasks.spawn(self._job(session_id, loading), name=f"summary of {session_id}")
-            self._jobs[session_id] = job
-            job.add_done_callback(lambda job: self._forget(session_id, job))
+        self._not_loaded.pop(session_id, None)
+        job = partial(self._job, session_id, loading)
+        self._begin(session_id, job, name=f"summary of {session_id}")
 
     def _drop(self, session_id: str) -> bool:
         self._not_loaded.pop(session_id, None)
-        job = self._jobs.pop(session_id, None)
-        if job is not None:
-            job.cancel()
-        return job is not None
-
-    def _forget(self, session_id: str, job: asyncio.Task[None]) -> None:
-        if self._jobs.get(session_id) is job:
-            del self._jobs[session_id]
+        return self._cancel(session_id)
 
     def _enqueue(self, session_id: str) -> None:
         try:
@@ -189,31 +159,21 @@ class SummarizationService:
             ModelNotLoaded: the model must not be loaded now.
             MochiError: the session cannot be read, or the model gave no summary.
         """
-        patience: float | None = None
-        while True:
+        reason = SummaryOutcome.NO_MODEL
+
+        async def choose() -> str | None:
+            nonlocal reason
             session = await self._sessions.get(session_id)
             if not is_finished(session) or not (anew or await in_thread(has_news, session)):
-                self._scheduler.dequeue(session_id)
-                return SummaryOutcome.NOT_NEEDED
-            model = await self.models.choose(session.metadata)
-            if model is None:
-                self._scheduler.dequeue(session_id)
-                return SummaryOutcome.NO_MODEL
-            quiet = await self._quiet_seconds(model)
-            pause = max(quiet, self._interval, AGAIN_SECONDS)
-            patience = patience or PATIENCE_INTERVALS * pause
-            memory = self._providers.memory_key(model)
-            async with self._scheduler.slot(memory, patience, quiet) as idle:
-                work = partial(self._write, session_id, model, anew=anew, loading=loading)
-                if await self._scheduler.run_exclusively(session_id, memory, work):
-                    return SummaryOutcome.WRITTEN
-            if not idle:
-                patience *= 2
-            await anyio.sleep(pause)
+                reason = SummaryOutcome.NOT_NEEDED
+                return None
+            return await self.models.choose(session.metadata)
 
-    async def _quiet_seconds(self, model: str) -> float:
-        provider, _ = self._providers.resolve(model)
-        return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
+        write = partial(self._write, session_id, anew=anew, loading=loading)
+        if await self._write_when_quiet(session_id, choose, write):
+            return SummaryOutcome.WRITTEN
+        self._scheduler.dequeue(session_id)
+        return reason
 
     async def _write(self, session_id: str, model: str, *, anew: bool, loading: Loading) -> None:
         if loading is Loading.IF_NONE_LOADED and any(self._are_same(model, n) for n in self._used):
@@ -235,29 +195,18 @@ class SummarizationService:
             SessionBusy: another request for this summary is running.
             MochiError: the session cannot be read, or the model gave no summary.
         """
-        if self._closed:
-            raise ShuttingDown
-        session = await self._sessions.get(session_id)
-        chosen = await self.models.require(session.metadata, model)
-        anew = not await in_thread(has_news, session)
-        dropped = self._drop(session_id)
-        try:
-            return await self._write_now(session_id, chosen, anew=anew)
-        finally:
-            if dropped:
-                self.schedule(session_id)
-
-    async def _write_now(self, session_id: str, model: str, *, anew: bool) -> ConversationSummary:
-        scope = anyio.CancelScope()
-        self._requested.add(scope)
-        try:
-            with scope:
-                self._scheduler.preempt(self._providers.memory_key(model))
+        with self._request():
+            session = await self._sessions.get(session_id)
+            chosen = await self.models.require(session.metadata, model)
+            anew = not await in_thread(has_news, session)
+            dropped = self._drop(session_id)
+            try:
+                self._scheduler.preempt(self._providers.memory_key(chosen))
                 async with self._scheduler.session(session_id, WAIT_SECONDS):
-                    return await self._writer.write(session_id, model, anew=anew)
-        finally:
-            self._requested.discard(scope)
-        raise ShuttingDown
+                    return await self._writer.write(session_id, chosen, anew=anew)
+            finally:
+                if dropped:
+                    self.schedule(session_id)
 
     # Start and end
 
@@ -272,17 +221,9 @@ class SummarizationService:
 
     def stop(self) -> None:
         """Stop all summaries; unfinished ones stay queued for the next start."""
-        self._closed = True
-        for session_id in list(self._jobs):
-            self._drop(session_id)
+        super().stop()
         if self._catching_up is not None:
             self._catching_up.cancel()
-        for scope in self._requested:
-            scope.cancel()
-
-    async def aclose(self) -> None:
-        self.stop()
-        await self._tasks.drain(CLOSE_SECONDS)
 
 
 def has_news(session: ChatSession) -> bool:

@@ -6,20 +6,18 @@ chats go first, and no model is loaded.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-import anyio
-
-from ...core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_if
-from ...errors import EmptyHistory, MochiError, SessionNotFound, ShuttingDown, SummaryModelRequired
+from ...core.aio import KeyedLocks, in_thread, in_thread_if
+from ...errors import EmptyHistory, MochiError, SessionNotFound, SummaryModelRequired
 from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
 from ...sessions.session import MANY_MESSAGES
 from ...sessions.types import HistorySummary
+from ..summaries.background import BackgroundWriting
 from ..summaries.schedule import SummaryScheduler
 from ..summaries.writer import Loading, ModelNotLoaded
 from ..summary_model import SummaryModelManager
@@ -29,15 +27,8 @@ from .writer import CompactionWriter
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 0.25
-"""Shortest wait after a chat went first."""
-PATIENCE_PAUSES = 20
-"""Longest wait for a pause in the turns, as a multiple of that; each next one is twice as long."""
-LONGER_QUIET = 20
-"""Multiple of the quiet time for a server that goes on reading cancelled prompts."""
 MAX_PARTS = 24
 """Parts that are read after one turn; the next turn goes on."""
-CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +44,7 @@ class FullHistory:
     """The history itself, where a client has sent it whole and no session is kept."""
 
 
-class CompactionService:
+class CompactionService(BackgroundWriting):
     """Makes the summaries of the histories of sessions, and finds those that hold."""
 
     def __init__(
@@ -67,28 +58,16 @@ class CompactionService:
         enabled: bool = True,
         most_tokens: int | None = None,
     ) -> None:
+        super().__init__(scheduler, providers, interval)
         self.enabled = enabled
         """Whether histories are compacted where neither a session nor a preset says."""
         self._writer = writer
-        self._providers = providers
         self._models = models
-        self._scheduler = scheduler
-        self._interval = interval
-        """Seconds between two attempts."""
         self._most_tokens = most_tokens
         """Of history in a request; None for what the window holds."""
         self._sent = SentHistories()
-        self._tasks = BackgroundTasks()
-        self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._requested: set[anyio.CancelScope] = set()
         self._writing = KeyedLocks()
         """Who asks for a summary that somebody waits for already gets the same one."""
-        self._closed = False
-
-    @property
-    def pending(self) -> int:
-        """Number of histories for which a summary is being made in the background."""
-        return len(self._jobs)
 
     def summary_of_sent(self, session: ChatSession) -> HistorySummary | None:
         """Return the summary that covers most of a history that a client has sent whole."""
@@ -99,23 +78,15 @@ class CompactionService:
 
     def schedule(self, history: FullHistory) -> None:
         """Make a summary as soon as the model has nothing else to do."""
-        if self._closed:
-            return
         key = history.session_id if history.sent is None else beginning_of(history.sent)
-        if (job := self._jobs.get(key)) is not None:
-            job.cancel()
-        job = self._tasks.spawn(self._job(history), name=f"compaction of {key}")
-        self._jobs[key] = job
-        job.add_done_callback(lambda job: self._forget(key, job))
-
-    def _forget(self, key: str, job: asyncio.Task[None]) -> None:
-        if self._jobs.get(key) is job:
-            del self._jobs[key]
+        self._begin(key, partial(self._job, history), name=f"compaction of {key}")
 
     async def _job(self, history: FullHistory) -> None:
         """Make a summary; log failures, which no conversation notices."""
         try:
-            await self._make(history)
+            await self._write_when_quiet(
+                None, partial(self._model_for, history), partial(self._write, history)
+            )
         except (ModelNotLoaded, SessionNotFound):
             return
         except MochiError as error:
@@ -123,29 +94,11 @@ class CompactionService:
                 "The history of session %s was not compacted: %s", history.session_id, error.message
             )
 
-    async def _make(self, history: FullHistory) -> None:
-        """Make a summary; begin again whenever a chat goes first."""
-        model = history.model
-        if not self._models.can_summarize(model):
-            session = history.sent or await history.sessions.get(history.session_id)
-            model = await self._models.choose(session.metadata) or model
-        provider, _ = self._providers.resolve(model)
-        slow = await provider.reads_cancelled_prompts()
-        quiet = LONGER_QUIET * self._interval if slow else 0.0
-        pause = max(quiet, self._interval, AGAIN_SECONDS)
-        patience = PATIENCE_PAUSES * pause
-        memory = self._providers.memory_key(model)
-        while True:
-            async with self._scheduler.slot(memory, patience, quiet) as idle:
-
-                async def write() -> None:
-                    await self._write(history, model)
-
-                if await self._scheduler.run_exclusively(None, memory, write):
-                    return
-            if not idle:
-                patience *= 2
-            await anyio.sleep(pause)
+    async def _model_for(self, history: FullHistory) -> str:
+        if self._models.can_summarize(history.model):
+            return history.model
+        session = history.sent or await history.sessions.get(history.session_id)
+        return await self._models.choose(session.metadata) or history.model
 
     async def _write(self, history: FullHistory, model: str) -> None:
         find = covered_part if history.sent is None else self._sent.covered_part
@@ -181,8 +134,7 @@ class CompactionService:
         model = await self._models.choose(metadata) or await self._models.of_chat(metadata)
         if model is None:
             raise SummaryModelRequired(model=metadata.model)
-        if (job := self._jobs.pop(session_id, None)) is not None:
-            job.cancel()
+        self._cancel(session_id)
         work = partial(self._write_now, sessions, session_id, model)
         return await self._at_once(session_id, model, work)
 
@@ -202,18 +154,10 @@ class CompactionService:
         self, key: str, model: str, work: Callable[[], Awaitable[HistorySummary]]
     ) -> HistorySummary:
         """Do what somebody waits for; summaries in the background wait."""
-        if self._closed:
-            raise ShuttingDown
-        scope = anyio.CancelScope()
-        self._requested.add(scope)
-        try:
-            with scope:
-                async with self._writing.holding(key):
-                    self._scheduler.preempt(self._providers.memory_key(model))
-                    return await work()
-        finally:
-            self._requested.discard(scope)
-        raise ShuttingDown
+        with self._request():
+            async with self._writing.holding(key):
+                self._scheduler.preempt(self._providers.memory_key(model))
+                return await work()
 
     async def _write_sent(self, session: ChatSession, model: str) -> HistorySummary:
         room = await self._writer.room(session, model, self._most_tokens)
@@ -254,20 +198,6 @@ class CompactionService:
             summary = covered.summary.model_copy(update={"requested": True})
             if await _store(sessions, session_id, summary):
                 return summary
-
-    # End
-
-    def stop(self) -> None:
-        """Stop all that is under way; nothing new is begun."""
-        self._closed = True
-        for job in [*self._jobs.values()]:
-            job.cancel()
-        for scope in self._requested:
-            scope.cancel()
-
-    async def aclose(self) -> None:
-        self.stop()
-        await self._tasks.drain(CLOSE_SECONDS)
 
 
 async def _store(sessions: SessionManager, session_id: str, summary: HistorySummary) -> bool:

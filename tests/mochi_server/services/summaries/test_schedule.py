@@ -13,7 +13,7 @@ import pytest
 
 from mochi_server.core.leases import FileLeases
 from mochi_server.errors import ShuttingDown
-from mochi_server.services import summarization
+from mochi_server.services.summaries import background
 from mochi_server.services.summaries.schedule import LastReadConversations
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.agents import write_skill
@@ -104,7 +104,7 @@ async def test_no_summary_begins_while_a_turn_has_the_model(engine, ollama):
 async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
     engine, ollama, monkeypatch
 ):
-    monkeypatch.setattr(summarization, "PATIENCE_INTERVALS", 1)
+    monkeypatch.setattr(background, "PATIENCE_PAUSES", 1)
     busy, gate, _reader = await occupied(engine, ollama)
     session_id = await engine.session()
     await begun(engine, ollama, session_id)
