@@ -161,10 +161,12 @@ async def test_an_answer_is_read_aloud_as_it_is_seen_until_it_is_stopped(shared)
         await context.add_init_script(VOICE)
         page = await context.new_page()
         await page.goto(shared.server.url)
-        await send(page, scripted("# First\n\nA **second** line."))
+        parts = ["# First", "A **second** line.", "| third |\n|---|", "> ```text\n> fourth\n> ```"]
+        await send(page, scripted("\n\n".join(parts)))
         await answered(page)
         await page.get_by_role("button", name="Read aloud").click()
-        assert await page.evaluate("window.lines") == ["First", "A second line."]
+        lines = await page.evaluate("window.lines")
+        assert [line.strip() for line in lines] == ["First", "A second line.", "third", "fourth"]
         await page.get_by_role("button", name="Stop reading").click()
         await expect(page.get_by_role("button", name="Read aloud")).to_be_visible()
         assert await page.evaluate("window.lines") == []

@@ -73,12 +73,18 @@ function figures(message) {
   return parts.filter(Boolean).join(" · ");
 }
 
+/** Return what is read of a block: all that is seen but the buttons above its code and tables. */
+function spokenText(block) {
+  const heads = [...block.querySelectorAll(".code-head, .table-head")];
+  return heads.reduce((text, head) => text.replace(head.innerText, ""), block.innerText);
+}
+
 /** Reads an answer as it is seen, or ends that. */
 function ReadButton({ id }) {
   const isRead = useValue(spoken) === id;
   const onClick = ({ target }) => {
     if (isRead) stopReading();
-    else readAloud(id, [...target.closest(".answer").querySelectorAll(".markdown .block")].map((block) => block.innerText).join("\n"));
+    else readAloud(id, [...target.closest(".answer").querySelectorAll(".markdown .block")].map(spokenText).join("\n"));
   };
   return html`<${IconButton} icon=${isRead ? "stop" : "voice"} label=${isRead ? t.stopReading : t.readAloud} onClick=${onClick} />`;
 }
