@@ -21,6 +21,7 @@ from django.dispatch import receiver
 from django.test import AsyncClient
 from hypothesis import HealthCheck
 from hypothesis import settings as of_hypothesis
+from hypothesis.internal.conjecture import providers
 
 from chat.streaming import EventStreamResponse
 from mochi_project.runtime import forget_runtime, get_runtime
@@ -69,12 +70,27 @@ def pytest_configure(config: pytest.Config) -> None:
         "deep", of_hypothesis.get_profile("ci"), derandomize=False, max_examples=2000
     )
     of_hypothesis.load_profile("ci")  # --hypothesis-profile goes before
+    _take_no_constants_of_modules()
     # What starts workers leaves them the machine's, as they have to know it too.
     starts_workers = not hasattr(config, "workerinput") and config.getoption("numprocesses", None)
     if "not e2e" in config.option.markexpr and not starts_workers:
         trust_one()
     if not config.option.fresh_servers:
         forked.allow_forks()
+
+
+def _take_no_constants_of_modules() -> None:
+    """Generate the same cases in every run that is to be the same.
+
+    Hypothesis tries the constants of all modules that are imported by then, which depends on the
+    order of the tests.
+    """
+    constants_of_modules = providers._get_local_constants
+
+    def constants() -> providers.Constants:
+        return providers.Constants() if of_hypothesis().derandomize else constants_of_modules()
+
+    providers._get_local_constants = constants
 
 
 def pytest_collection_finish() -> None:
