@@ -20,13 +20,16 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.core.aio import in_thread
 
 from .errors import not_found
+from .wires import WIRES
 
 FOLDER = Path(__file__).parent.parent / "page"
 
 PREFIX = "page/"
 """Begin of the addresses of the files of our own page, below the root."""
 
-RESERVED = frozenset({"api", "v1", "ollama", "mcp", "ws"})
+RESERVED = {"api", "mcp", "ws"} | {
+    prefix.partition("/")[0] for wire in WIRES for prefix in wire.prefixes
+}
 """First parts of paths that are never files: those of the APIs."""
 
 WORKER = "app/worker.js"
