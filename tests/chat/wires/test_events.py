@@ -13,6 +13,9 @@ import anyio
 import pytest
 import pytest_asyncio
 
+from chat.wires.events import encode
+from chat.wires.socket.frames import RunEncoder
+from mochi_server.protocol.events import ContentDelta, ThinkingDelta
 from tests.support.raw import RawClient, events_of, frames_of
 from tests.support.site import Site, running_site
 
@@ -40,6 +43,18 @@ async def stream(site: Site, session: str, body: Any = None, **headers: str) -> 
     path = f"{site.server.api}/chat/{session}/stream"
     async with site.server.http.post(path, json=body or {}, headers=headers) as response:
         return response.status, response.headers, (await response.read()).decode()
+
+
+@pytest.mark.parametrize(
+    "delta", [ContentDelta('one "two"\n'), ThinkingDelta("%b \u2028 \U0001f600")]
+)
+async def test_the_data_of_a_delta_is_the_same_in_every_stream_of_ours(delta: Any) -> None:
+    """Their frames are made without it."""
+    number, kind, data = encode(7, delta).decode().rstrip().split("\n")
+    assert (number, kind) == ("id: 7", f"event: {delta.type}")
+    assert json.loads(data.removeprefix("data: ")) == delta.payload()
+    frame = json.loads(RunEncoder("run_1")(7, delta))
+    assert frame == {"event": delta.type, "data": delta.payload(), "run_id": "run_1", "id": 7}
 
 
 async def test_every_frame_has_the_documented_form(site: Site) -> None:
