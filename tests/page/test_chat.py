@@ -491,6 +491,22 @@ async def long_chat(shared, page, name="long") -> str:
     return session_id
 
 
+async def test_what_is_seen_does_not_move_when_the_end_comes_near(page):
+    await send(page, scripted("\n\n".join(f"Line {number}." for number in range(60))))
+    await answered(page)
+    scroller = page.locator(".scroller")
+    await scroller.evaluate("(e) => { e.scrollTop = e.scrollHeight - e.clientHeight - 200 }")
+    to_end = page.get_by_role("button", name="To the end")
+    await expect(to_end).to_be_visible()
+    last = page.get_by_text("Line 59.", exact=True)
+    place = await last.evaluate("""(line) => {
+      line.closest(".scroller").scrollTop += 195;
+      return line.getBoundingClientRect().top;
+    }""")
+    await expect(to_end).to_have_count(0)
+    assert await last.evaluate("(line) => line.getBoundingClientRect().top") == place
+
+
 async def test_only_the_latest_of_5000_messages_are_drawn(shared, page):
     await long_chat(shared, page)
     articles = page.locator(".messages article")

@@ -108,7 +108,7 @@ export function Conversation({ chat, withModel, withoutTools }) {
       ${!isBusy && html`<${Failure} chat=${chat} model=${session.model} isUnanswered=${items.at(-1)?.kind === "question"}
         withModel=${withModel} withoutTools=${withoutTools} />`}
     </div>
-    ${!isAtEnd && html`<button type="button" class="to-end" aria-label=${t.toEnd} title=${t.toEnd}
-      onClick=${toEnd}><${Icon} name="down" /></button>`}
+    ${!isAtEnd && html`<div class="to-end"><button type="button" aria-label=${t.toEnd} title=${t.toEnd}
+      onClick=${toEnd}><${Icon} name="down" /></button></div>`}
   </div>`;
 }

@@ -23,7 +23,7 @@ export function useEnd(session) {
   const scroller = useRef(null);
   const content = useRef(null);
   const sticks = useRef(true);
-  const held = useRef({ decision: null, place: 0 }); // by its buttons, as a pointer may be there
+  const held = useRef({ decision: null, place: 0, end: 0 }); // by its buttons, as a pointer may be there
   const [isAtEnd, setAtEnd] = useState(true);
   const isNearEnd = ({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight < NEAR;
   const toEnd = () => {
@@ -32,18 +32,19 @@ export function useEnd(session) {
   };
   const keep = () => {
     const element = scroller.current;
-    const { decision: before, place } = held.current;
+    const { decision: before, place, end } = held.current;
+    const endNow = element.scrollHeight - element.clientHeight;
     const all = [...content.current.querySelectorAll(".decision > .buttons")];
-    const isNew = !all.includes(before);
-    if (isNew && sticks.current) toEnd();
-    const decision = isNew || !isInView(before, element)
-      ? all.findLast((each) => isInView(each, element)) ?? null
-      : before;
+    const isThere = all.includes(before);
+    if (all.length > 0 && !isThere && sticks.current) toEnd();
+    const decision = isThere && isInView(before, element)
+      ? before
+      : all.findLast((each) => isInView(each, element)) ?? null;
     const placeNow = decision && decision.getBoundingClientRect().top - content.current.getBoundingClientRect().top;
     element.classList.toggle("holding", decision !== null);
     if (decision && decision === before) element.scrollTop += placeNow - place;
-    else if (!decision && sticks.current) toEnd();
-    held.current = { decision, place: placeNow };
+    else if (!decision && sticks.current && endNow !== end) toEnd(); // not where one has only come near it
+    held.current = { decision, place: placeNow, end: endNow };
     setAtEnd(isNearEnd(element));
   };
   useLayoutEffect(toEnd, [session]);
