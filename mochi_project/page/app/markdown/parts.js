@@ -51,8 +51,9 @@ export function partsOf(token) {
     const weight = weigh(raw);
     if (parts.length > 0 && weight <= left) parts.at(-1).raw += raw;
     else {
+      // What is in front counts in each part: it is cut at the same places if it arrives in pieces.
+      left = mostOf(token) - (parts.length > 0 ? weigh(head) : 0);
       parts.push(parts.length > 0 ? { raw, head, start } : { raw, head: "", start: null });
-      left = mostOf(token);
     }
     left -= weight;
     length += raw.length;
