@@ -112,6 +112,15 @@ async def test_a_long_text_is_drawn_to_its_end(shared):
         await expect(page.locator(".answer .plain")).to_have_count(0)
 
 
+async def test_a_table_with_a_very_long_row_is_drawn_to_its_end(shared):
+    rows = ["| x | y |\n" * 500, "| " + "**word** " * 900 + "| y |\n", "| last | y |\n"]
+    session = await imported(shared, f"| a | b |\n|---|---|\n{''.join(rows)}\nThe end.")
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.locator(".answer .markdown > .block").last).to_have_text("The end.")
+        await expect(page.locator(".answer td").nth(-2)).to_have_text("last")
+        await expect(page.locator(".answer td", has_text="x")).to_have_count(500)
+
+
 async def test_a_quotation_that_begins_with_a_very_long_line_is_drawn_to_its_end(shared):
     text = "> " + "**word** " * 900 + "\n>\n> The last line.\n\nThe end."
     session = await imported(shared, text)

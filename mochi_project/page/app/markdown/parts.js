@@ -28,7 +28,9 @@ function unitsOf(token) {
   if (weigh(raw) <= mostOf(token)) return [{ raw }];
   if (type === "list") return items.map((item, index) => ({ raw: item.raw, start: ordered ? start + index : null }));
   if (type === "blockquote") return quoted(token);
-  return type === "table" || type === "paragraph" ? linesOf(raw).map((line) => ({ raw: line })) : [{ raw }];
+  const lines = type === "table" || type === "paragraph" ? linesOf(raw) : [raw];
+  if (type === "table") lines.unshift(lines.splice(0, 3).join("")); // no part is the head alone
+  return lines.map((line) => ({ raw: line }));
 }
 
 /** Give the list that a part begins with its number: each item may be written with the same one. */
@@ -43,7 +45,7 @@ export function startAt([token], start) {
  */
 export function partsOf(token) {
   const units = unitsOf(token);
-  const head = token.type === "table" ? units.slice(0, 2).map(({ raw }) => raw).join("") : "";
+  const head = token.type === "table" ? linesOf(token.raw).slice(0, 2).join("") : "";
   const parts = [];
   let left = 0;
   let length = 0;
