@@ -14,6 +14,7 @@ from ..constants import FORMAT_VERSION
 from ..protocol.options import ModelOptions
 
 FLAGS = ("pinned", "archived")
+"""The labels that are true or false."""
 LABELS = ("title", "tags", *FLAGS)
 """What a person writes on a session; in its file only what is set, behind all other keys."""
 

@@ -208,7 +208,7 @@ async def test_a_list_in_parts_goes_on_with_its_count(shared, kind, pieces):
 async def test_a_block_in_parts_looks_the_same_when_it_arrives_slowly(shared):
     text = "\n\n".join([LONG["li"], LONG["td"], "The end."])
     async with shared.page() as page:
-        # Where it is cut depends on how much of it can be drawn at once.
+        # No drawing is too long: several parts are cut in one step.
         await page.evaluate("performance.now = () => 0")
         whole, grown = [await page.evaluate(PARTS, [text, "*", pieces]) for pieces in (1, 9)]
     assert grown == whole

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-# The one without windows draws the page alike, with half of the CPU.
+# The headless shell draws the page in the same way, with half of the CPU.
 CHROMIUM = (
     shutil.which("chromium-headless-shell")
     or shutil.which("chromium")

@@ -49,7 +49,7 @@ async def stream(site: Site, session: str, body: Any = None, **headers: str) -> 
     "delta", [ContentDelta('one "two"\n'), ThinkingDelta("%b \u2028 \U0001f600")]
 )
 async def test_the_data_of_a_delta_is_the_same_in_every_stream_of_ours(delta: Any) -> None:
-    """Their frames are made without it."""
+    """Deltas are encoded without calling ``payload`` for each."""
     number, kind, data = encode(7, delta).decode().rstrip().split("\n")
     assert (number, kind) == ("id: 7", f"event: {delta.type}")
     assert json.loads(data.removeprefix("data: ")) == delta.payload()
