@@ -106,6 +106,8 @@ class WorkerProcess:
         self._connection = WorkerConnection(on_trouble=self.kill, on_end=self._kill_unless_it_ends)
         self._end_reason: str | None = None
         """Why it has ended, or is to end; None while it may be used."""
+        self._hung_up = False
+        """Whether it was killed because its socket was closed and it did not end."""
         self._lines = lines
         self._output: OutputLog | None = None
         self._started = asyncio.Event()
@@ -146,7 +148,7 @@ class WorkerProcess:
             finally:
                 self._memory_check.cancel()
             if value is None:  # how it ended is known a moment later
-                await asyncio.wait({self._running}, timeout=SANDBOX_SECONDS + GRACE_SECONDS)
+                await asyncio.wait({self._running}, timeout=SANDBOX_SECONDS + GONE_SECONDS)
                 raise WorkerGone(self._end_reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
@@ -214,6 +216,9 @@ class WorkerProcess:
         """Kill its process group; whoever waits for an answer gets the reason."""
         if self._end_reason is None:
             self._end_reason = reason
+        self._kill_group()
+
+    def _kill_group(self) -> None:
         if self._process is not None and self._process.returncode is None:
             kill_group(self._process.pid)
 
@@ -231,10 +236,13 @@ class WorkerProcess:
         if self._end_reason is None:
             is_confined = self._options.confinement is not None
             asyncio.get_running_loop().call_later(
-                SANDBOX_SECONDS if is_confined else SETTLE_SECONDS,
-                self.kill,
-                "the tool's process closed its connection",
+                SANDBOX_SECONDS if is_confined else SETTLE_SECONDS, self._hang_up
             )
+
+    def _hang_up(self) -> None:
+        """Kill it; whether it had ended by itself, and we were not told yet, its code says."""
+        self._hung_up = True
+        self._kill_group()
 
     async def _run(self) -> None:
         try:
@@ -301,7 +309,10 @@ class WorkerProcess:
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._connection.ended.wait()
         if self._end_reason is None:
-            self._end_reason = _ending(code, is_confined=self._options.confinement is not None)
+            if self._hung_up and code == -signal.SIGKILL:
+                self._end_reason = "the tool's process closed its connection"
+            else:
+                self._end_reason = _ending(code, is_confined=self._options.confinement is not None)
 
 
 def _search_path() -> str:

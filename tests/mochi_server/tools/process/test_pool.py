@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
+from mochi_server.tools.process import worker_process
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tool_folders import children, is_gone, loaded_folder, process_loader, tool_folder
@@ -309,6 +310,15 @@ async def test_a_process_that_ends_says_how_and_the_next_call_has_another(
 
     assert await pid_of(folder) != before
     await until(lambda: is_gone(before))
+
+
+async def test_a_process_says_how_it_ended_though_the_server_hears_of_it_late(
+    folder: LoadedFolder, monkeypatch: pytest.MonkeyPatch
+):
+    """On a busy machine a moment passes between the end of its socket and that of the process."""
+    monkeypatch.setattr(worker_process, "SETTLE_SECONDS", 0)
+    with pytest.raises(ToolFailed, match="ended with exit code 7"):
+        await folder.call("leave", {"code": 7})
 
 
 LATE = """#!{python}
