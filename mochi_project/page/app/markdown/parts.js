@@ -18,8 +18,7 @@ function quoted({ raw, tokens }) {
   const lines = linesOf(raw);
   const units = tokens.flatMap(unitsOf).map((unit) => (
     { ...unit, raw: lines.splice(0, unit.raw.split("\n").length - 1).join("") }));
-  // The end of a block's last line may be in the next one, which has that line then.
-  return [...units.filter(({ raw: written }) => written), ...lines.map((line) => ({ raw: line }))];
+  return [...units, ...lines.map((line) => ({ raw: line }))];
 }
 
 /** Return what a block may be cut between: `{raw, start}`, as it is written, and the number of an item. */

@@ -219,7 +219,7 @@ function split(text, { head, start }) {
   let parts = []; // of the last one
   for (const token of tokens) {
     if (token.type === "space" && blocks.length > 0) blocks.at(-1).raw += token.raw;
-    else blocks.push(...(parts = partsOf(token)));
+    else blocks.push(...(parts = partsOf(token).filter(({ raw }) => raw))); // else drawing would never end
   }
   if (blocks.length > 0) Object.assign(blocks[0], { raw: blocks[0].raw.slice(head.length), head, start });
   // The last two may still change: a line below makes a heading or a table of a text.
