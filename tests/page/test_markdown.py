@@ -129,6 +129,12 @@ async def test_a_quotation_that_begins_with_a_very_long_line_is_drawn_to_its_end
         await expect(page.locator(".answer blockquote p").last).to_have_text("The last line.")
 
 
+async def test_a_word_is_not_cut_where_a_text_without_spaces_is(shared):
+    session = await imported(shared, ">" * 1_990 + "word" * 8 + " and another")
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.locator(".answer .markdown")).to_contain_text("word" * 8 + " and")
+
+
 LONG = {
     "li": "".join(f"{number}. item {number} with **bold** words\n" for number in range(1, 1001)),
     "td": "| a | b |\n|--:|---|\n" + "".join(f"| {n} | x **b** |\n" for n in range(1000)),

@@ -201,6 +201,8 @@ function render({ raw, head, start }, links) {
   return sanitize(markup === null || tagsOf(markup) > MOST_TAGS ? plain(head + raw) : markup);
 }
 
+const MOST_OF_WORD = 100; // characters that are kept together where a text must be cut
+
 /**
  * Return the top-level blocks of a text, large ones in parts, and the addresses of its links. `head` is what
  * is read in front of the text, which goes on with a table; `start` is the number that it goes on with in a list.
@@ -209,9 +211,9 @@ function split(text, { head, start }) {
   const lexer = new Lexer(marked.defaults);
   const tokens = withinBudget(() => lexer.blockTokens(head + text));
   if (tokens === null) {
-    // At the end of a paragraph, a line or a word.
-    const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1
-      || text.lastIndexOf(" ") + 1 || text.length;
+    // At the end of a paragraph, a line or a word, else where what may be a word begins.
+    const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1 || text.lastIndexOf(" ") + 1
+      || text.length - text.slice(-MOST_OF_WORD).match(/[\p{L}\p{N}\p{Cs}]*$/u)[0].length || text.length;
     return { blocks: [{ raw: text.slice(0, end), head, start }], sure: 1, links: {} };
   }
   if (start !== null) startAt(tokens, start);
