@@ -47,7 +47,7 @@ SUBPROTOCOL = "mochi"
 MOST_WAITING = 100
 """Frames that wait until those before them are executed."""
 
-STOPPING, POLICY, FAILED = 1012, 1008, 1011
+STOPPING, POLICY_VIOLATION, FAILED = 1012, 1008, 1011
 """Codes with which a socket is closed."""
 
 
@@ -113,7 +113,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         """
         if not self._rate.allows():
             most = f"{self._rate.per_second:g}"
-            await self._outlet.close(POLICY, f"More than {most} frames a second.")
+            await self._outlet.close(POLICY_VIOLATION, f"More than {most} frames a second.")
             return
         content = (bytes_data or b"") if text_data is None else text_data.encode()
         frame_id: FrameId = None
@@ -139,7 +139,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         try:
             while self._waiting and not self._outlet.is_closed:
                 if not self._caller.is_valid():
-                    await self._outlet.close(POLICY, Unauthorized.code)
+                    await self._outlet.close(POLICY_VIOLATION, Unauthorized.code)
                     return
                 await self._execute(self._waiting.popleft())
         finally:
@@ -174,7 +174,9 @@ class ChatConsumer(AsyncWebsocketConsumer):
         text = f"has not read its socket for {seconds:g} s"
         logger.warning("A client %s; closing it", text)
         self._watches.leave(abandon=False)
-        self._tasks.spawn(self._outlet.close(POLICY, f"The client {text}."), name="a slow socket")
+        self._tasks.spawn(
+            self._outlet.close(POLICY_VIOLATION, f"The client {text}."), name="a slow socket"
+        )
 
     async def stop(self, seconds: float) -> None:
         """Close the socket when its runs, which are being ended, have said so.
