@@ -23,8 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from mochi_server.chat.confirmations.asking import AskedCall
-from mochi_server.chat.policies.comparer import Comparer
-from mochi_server.chat.policies.rules import Policies, PolicyRule
+from mochi_server.chat.rules.comparer import Comparer
+from mochi_server.chat.rules.rule import CallRule, RuleSet
 from mochi_server.core.aio import switch_threads_soon
 from mochi_server.protocol.messages import ToolCall
 from tests.support.confirmations import asking_in_memory
@@ -58,10 +58,10 @@ KINDS: dict[str, tuple[str, Make]] = {
 }
 
 
-def rules_for(name: str) -> list[Policies]:
+def rules_for(name: str) -> list[RuleSet]:
     """Return ten rules that deny, and one that allows nothing of this."""
-    deny = [PolicyRule(tool="run", action="deny", arguments={name: each}) for each in PATTERNS]
-    return [Policies((*deny, PolicyRule(tool="run", action="allow", arguments={name: "ls *"})))]
+    deny = [CallRule(tool="run", action="deny", arguments={name: each}) for each in PATTERNS]
+    return [RuleSet((*deny, CallRule(tool="run", action="allow", arguments={name: "ls *"})))]
 
 
 async def holds_ms(kind: str) -> dict[str, float]:

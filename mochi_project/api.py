@@ -130,10 +130,10 @@ def _runs() -> Routes:
 
 
 def _confirmations() -> Routes:
-    from chat.api.confirmations import policies_router, router
+    from chat.api.confirmations import router, rules_router
 
     yield "/confirmations", router, "confirmations"
-    yield "/policies", policies_router, "confirmations"
+    yield "/policies", rules_router, "confirmations"
 
 
 def _tools() -> Routes:

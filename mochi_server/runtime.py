@@ -39,10 +39,10 @@ from .chat.confirmations.state import StateConfirmationStore
 from .chat.confirmations.store import ConfirmationStore
 from .chat.control import RunControl
 from .chat.journal.journal import RunJournal
-from .chat.policies.places import MemoryPolicies, PolicyPlaces
-from .chat.policies.rules import PolicyFile
 from .chat.recovery import RunRecovery
 from .chat.responses import ResponseService
+from .chat.rules.places import MemoryRuleStore, RulePlaces
+from .chat.rules.rule import RuleFile
 from .chat.runs.requests import RunRequests
 from .config import (
     MochiServerSettings,
@@ -263,15 +263,15 @@ class Runtime:
         """Build what opens turns, and what clients do with them."""
         conversations = self._conversations()
         agents = AgentSource(self.agents, self._agent_runner(conversations))
-        policies = PolicyPlaces(
-            MemoryPolicies()
+        rule_places = RulePlaces(
+            MemoryRuleStore()
             if self.settings.session_storage == "memory"
-            else PolicyFile(self.settings.policies_path),
+            else RuleFile(self.settings.rules_path),
             self.sessions,
         )
         self.inbox = ConfirmationInbox(
             store=self.confirmations,
-            policies=policies,
+            rule_places=rule_places,
             tools=self.tools,
             agents=agents,
             resume=self._resume,
@@ -284,7 +284,7 @@ class Runtime:
             sessions=self.sessions,
             confirmations=self.confirmations,
         )
-        self.completions = self._completion_service(policies)
+        self.completions = self._completion_service(rule_places)
         self.responses = ResponseService(
             completions=self.completions, sessions=self.sessions, attachments=self.attachments
         )
@@ -332,9 +332,9 @@ class Runtime:
             confirmation_timeout=settings.tool_confirmation_timeout_seconds,
         )
 
-    def _completion_service(self, policies: PolicyPlaces) -> CompletionService:
+    def _completion_service(self, rule_places: RulePlaces) -> CompletionService:
         sessions = self.temporary_sessions
-        inbox = replace(self.inbox, policies=replace(policies, sessions=sessions))
+        inbox = replace(self.inbox, rule_places=replace(rule_places, sessions=sessions))
         return CompletionService(
             chat=self.chat,
             temporary=replace(self.chat, sessions=sessions, inbox=inbox, is_temporary=True),

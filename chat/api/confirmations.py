@@ -21,7 +21,7 @@ from ..wires.confirmations import encode_changes
 from .events import confirmation_stream
 
 router = Router()
-policies_router = Router()
+rules_router = Router()
 
 ConfirmationId = Annotated[str, Field(examples=["conf_0123456789abcdef"])]
 RuleId = Annotated[str, Field(examples=["rule_0123456789abcdef"])]
@@ -326,14 +326,15 @@ async def decide_confirmation(
     return await get_runtime().inbox.decide(confirmation_id, **payload.as_options())
 
 
-@policies_router.get(
+@rules_router.get(
     "",
     response=RuleList,
     exclude_unset=True,
+    operation_id="listPolicies",
     summary="List the rules that decide about tool calls",
     openapi_extra=documented(errors.SessionNotFound),
 )
-async def list_policies(request: HttpRequest, session_id: RuleSession = None) -> JSONObject:
+async def list_rules(request: HttpRequest, session_id: RuleSession = None) -> JSONObject:
     """Lists those of `policies.json`, then those of the session that is named."""
     places = await get_runtime().inbox.rules(session_id)
     return {
@@ -342,9 +343,10 @@ async def list_policies(request: HttpRequest, session_id: RuleSession = None) ->
     }
 
 
-@policies_router.delete(
+@rules_router.delete(
     "/{rule_id}",
     response={204: None},
+    operation_id="deletePolicy",
     summary="Remove a rule",
     openapi_extra=documented(
         errors.PolicyNotFound,
@@ -355,7 +357,7 @@ async def list_policies(request: HttpRequest, session_id: RuleSession = None) ->
         errors.StorageError,
     ),
 )
-async def delete_policy(
+async def delete_rule(
     request: HttpRequest, rule_id: RuleId, session_id: RuleSession = None
 ) -> None:
     """Removes a rule of `policies.json`, or of the session that is named.

@@ -312,7 +312,7 @@ class ChatService:
         questions = run.before.fold.confirmations if run.before is not None else {}
         return Confirmations(
             store=self.inbox.store,
-            policies=self.inbox.policies,
+            rule_places=self.inbox.rule_places,
             run_id=run.run_id,
             session_id=run.head.session_id,
             owner=run.head.owner,

@@ -588,7 +588,7 @@ class MochiServerSettings(BaseSettings):
         return self.within_data(Path(STATE))
 
     @property
-    def policies_path(self) -> Path:
+    def rules_path(self) -> Path:
         """Absolute path of the rules that decide about tool calls, which people may edit."""
         return self.within_data(Path("policies.json"))
 

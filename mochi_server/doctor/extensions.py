@@ -84,15 +84,15 @@ def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Fi
     ]
 
 
-async def check_policies(runtime: Runtime) -> list[Finding]:
+async def check_rules(runtime: Runtime) -> list[Finding]:
     """Find rules about tool calls that cannot be read: then every call is asked about."""
-    (policies,) = await runtime.inbox.rules()
-    if policies.problem is not None:
-        text = f"{policies.problem}: a person is asked about every tool call."
-        return [warning(text, f"Correct {runtime.settings.policies_path}.")]
-    if not policies.rules:
+    (rule_set,) = await runtime.inbox.rules()
+    if rule_set.problem is not None:
+        text = f"{rule_set.problem}: a person is asked about every tool call."
+        return [warning(text, f"Correct {runtime.settings.rules_path}.")]
+    if not rule_set.rules:
         return []
-    return [ok(f"{counted(len(policies.rules), 'rule')} about tool calls.")]
+    return [ok(f"{counted(len(rule_set.rules), 'rule')} about tool calls.")]
 
 
 async def check_tool_sandbox(runtime: Runtime) -> list[Finding]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ..chat.confirmations.asking import Confirmations
 from ..chat.journal.records import RunHead
-from ..chat.policies.places import PolicyPlaces
-from ..chat.policies.rules import Policies
+from ..chat.rules.places import RulePlaces
+from ..chat.rules.rule import RuleSet
 from ..chat.runs.log import LogReader
 from ..chat.runs.run import Run
 from ..chat.tool_calls.handling import ToolCalls
@@ -27,10 +27,10 @@ from ..tools.base import Tool
 SETTINGS = ToolSettings(execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE)
 
 
-class SharedRules(PolicyPlaces):
+class SharedRules(RulePlaces):
     """The rules of the data folder alone: there is no session that could have some."""
 
-    async def load(self, session_id: str | None = None) -> list[Policies]:  # noqa: ARG002
+    async def load(self, session_id: str | None = None) -> list[RuleSet]:  # noqa: ARG002
         return [await self.shared.load()]
 
 
@@ -97,7 +97,7 @@ def start_call(
         execution=runtime.tool_execution,
         confirmations=Confirmations(
             store=runtime.confirmations,
-            policies=SharedRules(runtime.inbox.policies.shared, runtime.sessions),
+            rule_places=SharedRules(runtime.inbox.rule_places.shared, runtime.sessions),
             run_id=run_id,
             session_id=run_id,
             owner=owner,

@@ -23,7 +23,7 @@ from mochi_server.agents import file_tools, prompt_loader, skill_file
 from mochi_server.agents.discovery import AgentDefinition
 from mochi_server.agents.folder import MAX_AGENTS
 from mochi_server.agents.tool_factory import describe
-from mochi_server.chat.policies.rules import PolicyRule
+from mochi_server.chat.rules.rule import CallRule
 from mochi_server.config import MochiServerSettings, variable_of
 from mochi_server.core import front_matter
 from mochi_server.testmode.script import Item, Script, script_in
@@ -110,7 +110,7 @@ def test_every_key_of_a_rule_is_told() -> None:
     text = section(RULES, "## By hand")
     told = {code(key) for key, _ in rows(text)} | {"created_at", "created_by"}
     assert {"created_at", "created_by"} <= codes(text)
-    assert told == {each.name for each in dataclasses.fields(PolicyRule)}
+    assert told == {each.name for each in dataclasses.fields(CallRule)}
 
 
 TEST_A_FRONT_END = ROOT / "docs" / "how-to" / "test-a-front-end.md"

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from mochi_server.chat.confirmations.confirmation import ConfirmationRecord
-from mochi_server.chat.policies.commands import Fit
-from mochi_server.chat.policies.comparer import Comparer
+from mochi_server.chat.rules.commands import Fit
+from mochi_server.chat.rules.comparer import Comparer
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -59,7 +59,7 @@ async def session_of(engine: Bench, policy: str = "always_confirm") -> str:
 
 
 def rules(engine: Bench, *rules: dict[str, Any]) -> None:
-    engine.settings.policies_path.write_text(json.dumps(rules))
+    engine.settings.rules_path.write_text(json.dumps(rules))
 
 
 def results(events: list[Event]) -> list[Any]:
@@ -133,7 +133,7 @@ async def test_a_rule_asks_where_the_session_never_does(engine: Bench, ollama: F
 async def test_rules_that_cannot_be_read_ask_about_everything(
     engine: Bench, ollama: FakeOllama
 ) -> None:
-    engine.settings.policies_path.write_text('[{"tool": "write"')
+    engine.settings.rules_path.write_text('[{"tool": "write"')
     order(ollama, "a")
     session = await session_of(engine, "never_confirm")
     log = await engine.start(session)
@@ -260,10 +260,10 @@ async def test_an_approval_that_is_remembered_for_the_tool_holds_in_all_sessions
     assert results(await read_all(log)) == ["wrote b"]
     order(ollama, "c")
     assert results(await engine.turn(await session_of(engine))) == ["wrote c"]
-    (rule,) = json.loads(engine.settings.policies_path.read_text())
+    (rule,) = json.loads(engine.settings.rules_path.read_text())
     assert (rule["tool"], rule["action"]) == ("write", "allow")
     await engine.runtime.inbox.remove_rule(rule["id"])
-    assert json.loads(engine.settings.policies_path.read_text()) == []
+    assert json.loads(engine.settings.rules_path.read_text()) == []
 
 
 async def test_what_cannot_be_remembered_leaves_the_call_open_and_no_rule(
@@ -338,7 +338,7 @@ async def test_a_decision_that_cannot_be_stored_leaves_no_rule(
         with disk, pytest.raises(ConfirmationUnavailable):
             await engine.runtime.inbox.decide(name, approved=True, remember=remember)
         monkeypatch.undo()
-        assert not engine.settings.policies_path.exists()
+        assert not engine.settings.rules_path.exists()
     await engine.chat.confirm(session, name, approved=False)
     assert results(await read_all(log)) == ["TOOL_EXECUTION_DENIED"]
 

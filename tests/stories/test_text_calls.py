@@ -130,7 +130,7 @@ async def test_a_rule_decides_about_one_as_about_any_other(
         {"tool": "wipe", "action": "allow", "arguments": {"place": "h*"}},
         {"tool": "look", "action": "deny"},
     ]
-    engine.settings.policies_path.write_text(json.dumps(rules))
+    engine.settings.rules_path.write_text(json.dumps(rules))
     ollama.reply([*call("wipe"), "\n", *call("look")])
     ollama.reply(["Done."])
     events = await engine.turn(session)
@@ -462,7 +462,7 @@ async def test_a_silent_model_whose_calls_were_denied_is_answered_by_the_denial(
     engine: Bench, ollama: FakeOllama
 ) -> None:
     session = await session_of(engine)
-    engine.settings.policies_path.write_text(json.dumps([{"tool": "look", "action": "deny"}]))
+    engine.settings.rules_path.write_text(json.dumps([{"tool": "look", "action": "deny"}]))
     for _ in range(3):
         ollama.reply([*call("look")])
     ollama.reply()

@@ -10,7 +10,7 @@ import pytest
 from mochi_server.agents.file_tools import _text
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.skill_file import read_skill_file
-from mochi_server.chat.policies.rules import PolicyFile
+from mochi_server.chat.rules.rule import RuleFile
 from mochi_server.config import SettingsError, load_settings
 from mochi_server.core.front_matter import FrontMatterError
 from mochi_server.core.tokens import AccessTokenFile, TokensUnusable
@@ -91,8 +91,8 @@ async def settings(folder: Path) -> str:
 
 
 @kind("policies.json", '[{"id": "rule_1", "tool": "Grüße", "action": "deny"}]')
-async def policies(folder: Path) -> str:
-    found = await PolicyFile(folder / "policies.json").load()
+async def rules(folder: Path) -> str:
+    found = await RuleFile(folder / "policies.json").load()
     return found.problem or found.rules[0].tool
 
 

@@ -16,7 +16,7 @@ from mochi_server.chat.confirmations.confirmation import (
 )
 from mochi_server.chat.confirmations.former import FormerConfirmations
 from mochi_server.chat.confirmations.state import StateConfirmationStore
-from mochi_server.chat.policies.places import MemoryPolicies, PolicyPlaces
+from mochi_server.chat.rules.places import MemoryRuleStore, RulePlaces
 from mochi_server.core import clock
 from mochi_server.core.clock import timestamp
 from mochi_server.core.ids import new_confirmation_id
@@ -73,7 +73,7 @@ def make_confirmation(
     return Confirmation(**values)
 
 
-class NoRules(PolicyPlaces):
+class NoRules(RulePlaces):
     """Rules of a session that is nowhere stored: none."""
 
     async def load(self, session_id: str | None = None) -> list[Any]:
@@ -82,9 +82,9 @@ class NoRules(PolicyPlaces):
 
 def asking_in_memory(session_id: str = "a1b2c3d4e5") -> Confirmations:
     """Confirmations of one conversation, without any rules."""
-    places = NoRules(MemoryPolicies(), SessionManager(MemoryStorage()))
+    places = NoRules(MemoryRuleStore(), SessionManager(MemoryStorage()))
     store = StateConfirmationStore()
-    return Confirmations(store=store, policies=places, run_id="run_1", session_id=session_id)
+    return Confirmations(store=store, rule_places=places, run_id="run_1", session_id=session_id)
 
 
 def store_in(folder: Path) -> StateConfirmationStore:

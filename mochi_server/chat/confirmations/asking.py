@@ -31,16 +31,16 @@ from ...protocol.events import (
 )
 from ...protocol.messages import ToolCall
 from ...tools.base import Elicitation
-from ..policies.comparer import Comparer
-from ..policies.places import PolicyPlaces
-from ..policies.rules import Policies, PolicyMatch, PolicyRule, apply_policies
-from ..policies.suggestions import suggestions_for
+from ..rules.comparer import Comparer
+from ..rules.places import RulePlaces
+from ..rules.rule import CallRule, RuleMatch, RuleSet, match_rules
+from ..rules.suggestions import suggestions_for
 from .confirmation import Confirmation, ConfirmationDecision
 from .store import LOST, RETRY_SECONDS, RUN_ENDED, ConfirmationStore, StoredConfirmation
 
 logger = logging.getLogger(__name__)
 
-BY_POLICY = "policy"
+BY_RULE = "policy"
 NOBODY = "nobody confirmed the call within {seconds:g} seconds."
 DENIED_BY_RULE = "a rule of this server denies this call."
 WITHDRAWN = ConfirmationDecision(
@@ -91,7 +91,7 @@ class Confirmations:
     """
 
     store: ConfirmationStore
-    policies: PolicyPlaces
+    rule_places: RulePlaces
     run_id: str
     session_id: str
     """Session of the person's conversation."""
@@ -117,17 +117,17 @@ class Confirmations:
     def for_agent(self, name: str, call_id: str) -> Confirmations:
         return replace(self, agent_name=name, agent_call_id=call_id)
 
-    async def rules(self) -> list[Policies]:
+    async def rules(self) -> list[RuleSet]:
         """Return the rules of the data folder and of the session, as they are now."""
-        return await self.policies.load(self.session_id)
+        return await self.rule_places.load(self.session_id)
 
     async def match(
-        self, rules: Sequence[Policies], asked: AskedCall, comparer: Comparer
-    ) -> PolicyMatch | None:
+        self, rules: Sequence[RuleSet], asked: AskedCall, comparer: Comparer
+    ) -> RuleMatch | None:
         """Return what the rules say about a call."""
 
-        def match() -> PolicyMatch | None:
-            return apply_policies(
+        def match() -> RuleMatch | None:
+            return match_rules(
                 rules,
                 asked.call.name,
                 asked.arguments,
@@ -140,11 +140,11 @@ class Confirmations:
         # Long texts take their time, and links are looked up.
         return await in_thread(match) if has_patterns else match()
 
-    def note_rule(self, asked: AskedCall, rule: PolicyRule | None) -> None:
+    def note_rule(self, asked: AskedCall, rule: CallRule | None) -> None:
         """Note that a rule has decided about a call, for the history."""
         decision = ConfirmationDecision(
             approved=rule is not None and rule.action == "allow",
-            decided_by=BY_POLICY,
+            decided_by=BY_RULE,
             rule_id=None if rule is None else rule.id,
         )
         confirmation = self._confirmation(asked, position=0, total=0, expires=False)
@@ -156,7 +156,7 @@ class Confirmations:
         *,
         position: int,
         total: int,
-        rules: Sequence[Policies] = (),
+        rules: Sequence[RuleSet] = (),
         earlier: Confirmation | None = None,
         waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
@@ -200,7 +200,7 @@ class Confirmations:
             yield _decided(confirmation, decision)
 
     async def _suggestions(
-        self, asked: AskedCall, rules: Sequence[Policies]
+        self, asked: AskedCall, rules: Sequence[RuleSet]
     ) -> Sequence[JSONObject]:
         suggestions = await in_thread(
             suggestions_for,

@@ -20,8 +20,8 @@ from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
 from ...tools.functions.arguments import SchemaArguments
 from ...tools.functions.results import object_or_empty
-from ..policies.places import PolicyPlaces
-from ..policies.rules import Policies, PolicyRule, rule_of
+from ..rules.places import RulePlaces
+from ..rules.rule import CallRule, RuleSet, rule_of
 from ..session_agents import SessionAgents
 from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, dump
 from .store import ConfirmationStore, StoredConfirmation, not_found
@@ -57,7 +57,7 @@ class ConfirmationInbox:
     """What a person does with confirmations."""
 
     store: ConfirmationStore
-    policies: PolicyPlaces
+    rule_places: RulePlaces
     tools: ToolCatalogue
     agents: SessionAgents
     resume: Callable[[str], None]
@@ -167,7 +167,7 @@ class ConfirmationInbox:
             rule_id=None if rule is None else rule.id,
         )
         # The rule first: the next call of the same reply follows it.
-        async with nullcontext() if rule is None else self.policies.adding(rule):
+        async with nullcontext() if rule is None else self.rule_places.adding(rule):
             decided = await self.store.decide(confirmation_id, decision, session_id=session_id)
         self.resume(decided.run_id)
         await self.audit.record(
@@ -189,15 +189,15 @@ class ConfirmationInbox:
         """Return what was decided and acted on, the latest first; see ``ConfirmationStore``."""
         return await self.store.history(limit=limit, before=before, caller=current_caller())
 
-    async def rules(self, session_id: str | None = None) -> list[Policies]:
+    async def rules(self, session_id: str | None = None) -> list[RuleSet]:
         """Return the rules of the data folder, then those of a session.
 
         Raises:
             SessionNotFound: there is no such session.
         """
         if session_id is not None:
-            await self.policies.sessions.check_exists(session_id)
-        return await self.policies.load(session_id)
+            await self.rule_places.sessions.check_exists(session_id)
+        return await self.rule_places.load(session_id)
 
     async def remove_rule(self, rule_id: str, session_id: str | None = None) -> None:
         """Remove a rule of the data folder, or of a session.
@@ -210,7 +210,7 @@ class ConfirmationInbox:
         """
         if session_id is None:
             _check_rules_of_all()
-        if not await self.policies.remove(rule_id, session_id):
+        if not await self.rule_places.remove(rule_id, session_id):
             raise PolicyNotFound(rule_id=rule_id)
 
     async def _pending(self, confirmation_id: str, session_id: str | None) -> Confirmation | None:
@@ -268,7 +268,7 @@ class ConfirmationInbox:
         remember: Literal["session", "tool"],
         patterns: Mapping[str, str],
         decided_by: str,
-    ) -> PolicyRule:
+    ) -> CallRule:
         try:
             return rule_of(
                 confirmation,

@@ -1,4 +1,4 @@
-"""Decides which calls of a reply run: rules first, then the session's policies, then a person."""
+"""Decides which calls of a reply run: rules first, then execution policies, then a person."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...tools.base import Tool
 from ...tools.config import needs_confirmation
 from ..confirmations.asking import DENIED_BY_RULE, AskedCall, Confirmations
 from ..confirmations.confirmation import ConfirmationDecision
-from ..policies.comparer import Comparer
-from ..policies.rules import Policies, PolicyMatch
+from ..rules.comparer import Comparer
+from ..rules.rule import RuleMatch, RuleSet
 from .planned import PlannedCall
 
 _POLICY_OF_TEXT_CALLS: Mapping[TextCallMode, ToolExecutionPolicy] = {
@@ -22,6 +22,7 @@ _POLICY_OF_TEXT_CALLS: Mapping[TextCallMode, ToolExecutionPolicy] = {
     "ask": ToolExecutionPolicy.ALWAYS_CONFIRM,
     "off": ToolExecutionPolicy.ALWAYS_CONFIRM,  # written before it was set
 }
+"""Execution policies of calls that a model wrote as text."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class CallDecisions:
 
     confirmations: Confirmations
     settings: ToolSettings
-    """Settings whose policies say when a person is asked."""
+    """Settings whose execution policies say when a person is asked."""
     text_calls: TextCallMode
     """Whether a person is asked about every call that the model wrote as text."""
     waiting: Callable[[], AbstractAsyncContextManager[None]]
@@ -104,7 +105,7 @@ class CallDecisions:
         tool: Tool,
         position: int,
         total: int,
-        rules: Sequence[Policies],
+        rules: Sequence[RuleSet],
     ) -> AsyncGenerator[Event, None]:
         """Ask a person about one call, and follow the decision."""
         decision = None
@@ -128,7 +129,7 @@ class CallDecisions:
             await self._follow(plan, tool, decision, seen)
 
     async def _needs_confirmation(
-        self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]
+        self, plan: PlannedCall, tool: Tool, rules: Sequence[RuleSet]
     ) -> bool:
         """Return whether a person is asked; else a rule may have refused the call."""
         asked = plan.asked(tool)
@@ -138,25 +139,27 @@ class CallDecisions:
         if tool.needs_approval is not None and (match is None or match.action != "deny"):
             return True
         if match is None:
-            if tool.only_tells:
-                return False
-            policies = self.settings.policies_of(tool.name)
-            if plan.call.recovered:
-                policies.append(_POLICY_OF_TEXT_CALLS[self.text_calls])
-            return any(needs_confirmation(policy, tool) for policy in policies)
+            return not tool.only_tells and self._policy_asks(plan, tool)
         if match.action == "ask":
             return True
         self._follow_rule(plan, asked, match)
         return False
 
-    def _follow_rule(self, plan: PlannedCall, asked: AskedCall, match: PolicyMatch) -> None:
+    def _policy_asks(self, plan: PlannedCall, tool: Tool) -> bool:
+        """Return whether an execution policy asks a person about a call that no rule matches."""
+        policies = self.settings.policies_of(tool.name)
+        if plan.call.recovered:
+            policies.append(_POLICY_OF_TEXT_CALLS[self.text_calls])
+        return any(needs_confirmation(policy, tool) for policy in policies)
+
+    def _follow_rule(self, plan: PlannedCall, asked: AskedCall, match: RuleMatch) -> None:
         """Note that a rule allows or denies a call, and refuse one that it denies."""
         self.confirmations.note_rule(asked, match.rule)
         if match.action == "deny":
             plan.refuse(DENIED_BY_RULE, ToolExecutionDenied.code)
 
     async def _withdraw_stale(
-        self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]
+        self, plan: PlannedCall, tool: Tool, rules: Sequence[RuleSet]
     ) -> list[Event]:
         """Withdraw what was asked before, if a rule denies it now or the tool has changed."""
         asked, earlier = plan.asked(tool), plan.confirmation

@@ -58,7 +58,7 @@ class ToolCalls:
     sampler: Sampler
     tools: Mapping[str, Tool] = field(default_factory=dict)
     settings: ToolSettings = field(default_factory=ToolSettings)
-    """Settings whose policies say when a person is asked."""
+    """Settings whose execution policies say when a person is asked."""
     text_calls: TextCallMode = "on"
     """Whether a person is asked about every call that the model wrote as text."""
     depth: int = 0

@@ -14,7 +14,7 @@ import pytest_asyncio
 from chat.api.confirmations import DecisionOnRecord, OpenConfirmation, Rule
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.confirmations.confirmation import Confirmation, ConfirmationDecision
-from mochi_server.chat.policies.rules import PolicyRule
+from mochi_server.chat.rules.rule import CallRule
 from mochi_server.core.clock import timestamp, utc_now
 from mochi_server.errors import ConfirmationNotStored, JSONObject
 from mochi_server.protocol.events import Event
@@ -321,7 +321,7 @@ async def test_an_approval_becomes_a_rule_that_can_be_removed(api, mochi):
         {"path": "notes/*"},
         "loopback",
     )
-    assert json.loads(mochi.policies_path.read_text())[0]["id"] == made["tool"]
+    assert json.loads(mochi.rules_path.read_text())[0]["id"] == made["tool"]
     assert await code(await api.delete(f"/policies/{made['session']}")) == (404, "POLICY_NOT_FOUND")
     answer = await api.delete(f"/policies/{made['session']}?session_id={session}")
     assert answer.status_code == 204
@@ -334,7 +334,7 @@ async def test_an_approval_becomes_a_rule_that_can_be_removed(api, mochi):
 @pytest.mark.parametrize(
     ("answer", "sent"),
     [
-        (Rule, {*PolicyRule.__slots__}),
+        (Rule, {*CallRule.__slots__}),
         (OpenConfirmation, {*Confirmation.__slots__, "shown"} - {"owner"}),
         (DecisionOnRecord, {*ConfirmationDecision.__slots__}),
     ],
@@ -345,8 +345,8 @@ def test_an_answer_has_all_that_is_kept(answer, sent):
 
 
 async def test_rules_that_cannot_be_read_are_said(api, mochi):
-    mochi.policies_path.parent.mkdir(parents=True, exist_ok=True)
-    mochi.policies_path.write_text("[]]")
+    mochi.rules_path.parent.mkdir(parents=True, exist_ok=True)
+    mochi.rules_path.write_text("[]]")
     (problem,) = (await api.get("/policies")).json()["problems"]
     assert "policies.json" in problem
     assert await code(await api.delete("/policies/rule_1")) == (500, "POLICIES_INVALID")

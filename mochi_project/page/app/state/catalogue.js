@@ -45,7 +45,7 @@ export const servers = resource("mcp/servers", { servers: {}, problems: [] });
 export const health = resource("health", null);
 export const providers = resource("models/check", null);
 export const doctor = resource("doctor", null);
-export const policies = resource("policies", { policies: [], problems: [] });
+export const rules = resource("policies", { policies: [], problems: [] });
 
 /** Return whether a model is not in the list, once there is one. */
 export function isMissing(name) {

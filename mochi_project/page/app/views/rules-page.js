@@ -2,7 +2,7 @@
 
 import { get, part, query, remove } from "../api.js";
 import { html, useEffect, useState } from "../library.js";
-import { policies } from "../state/catalogue.js";
+import { rules } from "../state/catalogue.js";
 import { attempt, notify } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -41,25 +41,25 @@ function Rule({ rule, onRemoved }) {
   </li>`;
 }
 
-export function RuleList({ rules, onRemoved }) {
-  return html`<ul class="plain">${rules.map((rule) => html`<${Rule} key=${rule.id} rule=${rule}
+export function RuleList({ rules: shown, onRemoved }) {
+  return html`<ul class="plain">${shown.map((rule) => html`<${Rule} key=${rule.id} rule=${rule}
     onRemoved=${onRemoved} />`)}</ul>`;
 }
 
 /** The rules that hold in one session alone; nothing where there are none. */
 export function RulesOfSession({ sessionId }) {
-  const [rules, setRules] = useState([]);
+  const [ofSession, setOfSession] = useState([]);
   const load = () => attempt(async () => {
     const { policies: all } = await get(`policies${query({ session_id: sessionId })}`);
-    setRules(all.filter((rule) => rule.session_id));
+    setOfSession(all.filter((rule) => rule.session_id));
   });
   useEffect(() => {
     load();
   }, [sessionId]);
-  if (rules.length === 0) return null;
+  if (ofSession.length === 0) return null;
   return html`<section class="group" aria-label=${t.rulesOfConversation}>
     <h3 class="label">${t.rulesOfConversation}</h3>
-    <${RuleList} rules=${rules} onRemoved=${load} />
+    <${RuleList} rules=${ofSession} onRemoved=${load} />
   </section>`;
 }
 
@@ -69,14 +69,14 @@ const EXAMPLE = `[
 ]`;
 
 export function RulesPage({ openSidebar }) {
-  const state = useFresh(policies);
-  const { policies: rules, problems } = state.value;
+  const state = useFresh(rules);
+  const { policies: all, problems } = state.value;
   return html`<${PageFrame} title=${t.page.rules} openSidebar=${openSidebar}>
     <p class="hint">${t.aboutRules}</p>
     <${Loaded} state=${state}>
       ${problems.map((problem) => html`<p class="warning" dir="auto" key=${problem}>${visible(problem)}</p>`)}
-      ${rules.length === 0 && problems.length === 0 && html`<${Empty} text=${t.noRules} example=${EXAMPLE} />`}
-      <${RuleList} rules=${rules} onRemoved=${policies.reload} />
+      ${all.length === 0 && problems.length === 0 && html`<${Empty} text=${t.noRules} example=${EXAMPLE} />`}
+      <${RuleList} rules=${all} onRemoved=${rules.reload} />
     </${Loaded}>
   </${PageFrame}>`;
 }

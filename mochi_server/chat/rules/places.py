@@ -11,18 +11,18 @@ from typing import Protocol
 from ...errors import JSONObject, MochiError, PoliciesInvalid
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import SESSION_RULES
-from .rules import Policies, PolicyRule, read_policies
+from .rule import CallRule, RuleSet, read_rules
 
 logger = logging.getLogger(__name__)
 
 
-class SharedPolicies(Protocol):
+class RuleStore(Protocol):
     """The rules that hold for all sessions."""
 
-    async def load(self) -> Policies:
+    async def load(self) -> RuleSet:
         """Return the rules as they are now."""
 
-    def adding(self, rule: PolicyRule) -> AbstractAsyncContextManager[None]:
+    def adding(self, rule: CallRule) -> AbstractAsyncContextManager[None]:
         """Add a rule; take it away again if what is done within fails.
 
         Raises:
@@ -34,16 +34,16 @@ class SharedPolicies(Protocol):
 
 
 @dataclass(slots=True)
-class MemoryPolicies:
+class MemoryRuleStore:
     """Rules of one process, which end with it."""
 
-    _rules: tuple[PolicyRule, ...] = field(default=())
+    _rules: tuple[CallRule, ...] = field(default=())
 
-    async def load(self) -> Policies:
-        return Policies(self._rules)
+    async def load(self) -> RuleSet:
+        return RuleSet(self._rules)
 
     @asynccontextmanager
-    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+    async def adding(self, rule: CallRule) -> AsyncIterator[None]:
         self._rules += (rule,)
         try:
             yield
@@ -58,25 +58,25 @@ class MemoryPolicies:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlaces:
+class RulePlaces:
     """The rules of the data folder and those of sessions."""
 
-    shared: SharedPolicies
+    shared: RuleStore
     sessions: SessionManager
 
-    async def load(self, session_id: str | None = None) -> list[Policies]:
+    async def load(self, session_id: str | None = None) -> list[RuleSet]:
         """Return the rules that hold in a session; None: those of the data folder alone."""
         shared = await self.shared.load()
         return [shared] if session_id is None else [shared, await self._of_session(session_id)]
 
-    async def _of_session(self, session_id: str) -> Policies:
+    async def _of_session(self, session_id: str) -> RuleSet:
         try:
-            return _policies_of(await self.sessions.get(session_id))
+            return _rule_set_of(await self.sessions.get(session_id))
         except MochiError as error:  # nobody knows what it would have denied
-            return Policies(problem=error.message)
+            return RuleSet(problem=error.message)
 
     @asynccontextmanager
-    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+    async def adding(self, rule: CallRule) -> AsyncIterator[None]:
         """Add a rule, to its session if it is of one; take it away if what is done within fails.
 
         Raises:
@@ -124,19 +124,19 @@ class PolicyPlaces:
         return removed
 
 
-def _policies_of(session: ChatSession) -> Policies:
+def _rule_set_of(session: ChatSession) -> RuleSet:
     stored = session.metadata.optional(SESSION_RULES)
-    policies = Policies() if stored is None else read_policies(stored)
-    if policies.problem is not None:
-        return Policies(problem=f"session {session.session_id}: {policies.problem}")
-    return policies
+    rule_set = RuleSet() if stored is None else read_rules(stored)
+    if rule_set.problem is not None:
+        return RuleSet(problem=f"session {session.session_id}: {rule_set.problem}")
+    return rule_set
 
 
-def _readable(session: ChatSession) -> tuple[PolicyRule, ...]:
-    policies = _policies_of(session)
-    if policies.problem is not None:
-        raise PoliciesInvalid(reason=policies.problem)
-    return policies.rules
+def _readable(session: ChatSession) -> tuple[CallRule, ...]:
+    rule_set = _rule_set_of(session)
+    if rule_set.problem is not None:
+        raise PoliciesInvalid(reason=rule_set.problem)
+    return rule_set.rules
 
 
 def _set_rules(session: ChatSession, rules: Sequence[JSONObject]) -> None:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.chat.policies.glob_patterns import check_pattern, denied_forms
-from mochi_server.chat.policies.texts import may_fit, readings_of, surely_fits
+from mochi_server.chat.rules.glob_patterns import check_pattern, denied_forms
+from mochi_server.chat.rules.texts import may_fit, readings_of, surely_fits
 
 
 def possibly_fits(pattern: str, text: str) -> bool:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mochi_server.chat.policies.rules import Policies, PolicyAction, PolicyRule, apply_policies
+from mochi_server.chat.rules.rule import CallRule, RuleAction, RuleSet, match_rules
 
 
 def action(
-    kind: PolicyAction, pattern: str, command: str, *, tool: str = "execute_command"
+    kind: RuleAction, pattern: str, command: str, *, tool: str = "execute_command"
 ) -> str | None:
-    rule = PolicyRule(tool=tool, action=kind, arguments={"command": pattern})
-    match = apply_policies([Policies((rule,))], tool, {"command": command}, source="mcp:workspace")
+    rule = CallRule(tool=tool, action=kind, arguments={"command": pattern})
+    match = match_rules([RuleSet((rule,))], tool, {"command": command}, source="mcp:workspace")
     return None if match is None else match.action
 
 
@@ -293,12 +293,12 @@ def together(
     command: str, allowed: list[str], *, deny: str | None = None, ask: str | None = None
 ) -> str | None:
     rules = tuple(
-        PolicyRule(tool="execute_command", action=kind, arguments={"command": pattern})
+        CallRule(tool="execute_command", action=kind, arguments={"command": pattern})
         for kind, pattern in [("deny", deny), ("ask", ask), *(("allow", each) for each in allowed)]
         if pattern is not None
     )
     arguments = {"command": command}
-    match = apply_policies([Policies(rules)], "execute_command", arguments, source="mcp:workspace")
+    match = match_rules([RuleSet(rules)], "execute_command", arguments, source="mcp:workspace")
     return None if match is None else match.action
 
 
@@ -308,7 +308,7 @@ UNREADABLE = ["cat 'x", "if", "cat )", "cat x\0", "cat \x1b", "ls " + "x" * 5000
 @pytest.mark.parametrize("command", UNREADABLE)
 @pytest.mark.parametrize("kind", ["allow", "ask", "deny"])
 @pytest.mark.parametrize("pattern", ["**", "cat *", "cat 'x"])
-def test_what_cannot_be_read_is_asked_about(kind: PolicyAction, pattern: str, command: str):
+def test_what_cannot_be_read_is_asked_about(kind: RuleAction, pattern: str, command: str):
     assert action(kind, pattern, command) == "ask"
 
 

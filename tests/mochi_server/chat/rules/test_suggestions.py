@@ -9,21 +9,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mochi_server.chat.policies.rules import Policies, PolicyRule, apply_policies
-from mochi_server.chat.policies.suggestions import RuleSuggestion, suggestions_for
+from mochi_server.chat.rules.rule import CallRule, RuleSet, match_rules
+from mochi_server.chat.rules.suggestions import RuleSuggestion, suggestions_for
 
 RUN = "execute_command"
 
 
 def suggested(
-    tool: str, *rules: PolicyRule, schema: Any = None, **arguments: Any
+    tool: str, *rules: CallRule, schema: Any = None, **arguments: Any
 ) -> list[RuleSuggestion]:
     return suggestions_for(
         tool,
         arguments,
         source="mcp:x",
         parameters={"type": "object", "properties": schema or {}},
-        rules=[Policies(rules)],
+        rules=[RuleSet(rules)],
     )
 
 
@@ -33,8 +33,8 @@ def patterns(tool: str, **arguments: Any) -> list[dict[str, str]]:
 
 def is_allowed(suggestion: RuleSuggestion, tool: str, **arguments: Any) -> bool:
     """Return whether a rule with these patterns decides about another call."""
-    rule = PolicyRule(tool=tool, action="allow", arguments=suggestion.patterns)
-    match = apply_policies([Policies((rule,))], tool, arguments, source="mcp:x")
+    rule = CallRule(tool=tool, action="allow", arguments=suggestion.patterns)
+    match = match_rules([RuleSet((rule,))], tool, arguments, source="mcp:x")
     return match is not None and match.action == "allow"
 
 
@@ -184,10 +184,10 @@ def test_nothing_is_hidden_in_what_a_person_reads():
 
 
 def test_what_another_rule_asks_about_or_denies_is_not_suggested():
-    ask = PolicyRule(tool="write", action="ask", arguments={"path": "notes/**"})
+    ask = CallRule(tool="write", action="ask", arguments={"path": "notes/**"})
     assert suggested("write", ask, path="notes/a") == []
     assert suggested("write", ask, path="other/a") != []
-    deny = PolicyRule(tool="*", action="deny", arguments={"command": "**/.env"})
+    deny = CallRule(tool="*", action="deny", arguments={"command": "**/.env"})
     assert suggested(RUN, deny, command="cat *.md") != []
     assert suggested(RUN, deny, command="cat .e*") == []
 

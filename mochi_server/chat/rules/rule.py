@@ -2,6 +2,9 @@
 
 Deny wins over ask, and ask over allow; where no rule matches, the session's execution policy says
 what to do. In doubt a rule that allows does not match a call, and one that asks or denies does.
+
+Files and the API call rules *policies*: ``policies.json``, ``GET /policies``, and ``policy`` in
+``decided_by``.
 """
 
 from __future__ import annotations
@@ -40,18 +43,18 @@ from .glob_patterns import check_pattern, pattern_of
 
 logger = logging.getLogger(__name__)
 
-PolicyAction = Literal["allow", "ask", "deny"]
+RuleAction = Literal["allow", "ask", "deny"]
 
 EVERY_TOOL = "*"
 MAX_BYTES = 1_000_000
 _NAME = re.compile(r"[^\s*?\[\]{}]+")
 """What may be the name of a tool: other patterns than ``*`` would never fit."""
 
-STRICTEST_FIRST: tuple[PolicyAction, ...] = ("deny", "ask", "allow")
+STRICTEST_FIRST: tuple[RuleAction, ...] = ("deny", "ask", "allow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRule(FieldPayload):
+class CallRule(FieldPayload):
     """What happens to calls of a tool, or to those whose arguments fit patterns."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -60,7 +63,7 @@ class PolicyRule(FieldPayload):
     """Made of the rest where somebody wrote the rule by hand without one."""
     tool: str
     """Name of the tool, or ``*``."""
-    action: PolicyAction
+    action: RuleAction
     tool_source: str | None = None
     """``Tool.source`` of the tool; None: every tool of the name."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class PolicyRule(FieldPayload):
         source: str,
         session_id: str | None = None,
         comparer: Comparer | None = None,
-    ) -> PolicyAction | None:
+    ) -> RuleAction | None:
         """Return what the rule says about a call: ``ask`` where it is in doubt; None: nothing.
 
         Args:
@@ -125,44 +128,44 @@ def text_of(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_RULES = TypeAdapter(list[PolicyRule])
+_RULES = TypeAdapter(list[CallRule])
 
 
 @dataclass(frozen=True, slots=True)
-class Policies:
+class RuleSet:
     """The rules of one place, as far as they can be read."""
 
-    rules: tuple[PolicyRule, ...] = ()
+    rules: tuple[CallRule, ...] = ()
     problem: str | None = None
     """Why they cannot be read: then every call is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyMatch:
+class RuleMatch:
     """What the rules say about a call."""
 
-    action: PolicyAction
-    rule: PolicyRule | None = None
+    action: RuleAction
+    rule: CallRule | None = None
     """None: rules cannot be read."""
 
 
-def apply_policies(
-    sources: Iterable[Policies],
+def match_rules(
+    rule_sets: Iterable[RuleSet],
     tool: str,
     arguments: JSONObject,
     *,
     source: str,
     session_id: str | None = None,
     comparer: Comparer | None = None,
-) -> PolicyMatch | None:
+) -> RuleMatch | None:
     """Return what the rules of several places say about a call; None if none matches.
 
-    The arguments are as for ``PolicyRule.action_for``.
+    The arguments are as for ``CallRule.action_for``.
     """
-    sources, comparer = list(sources), comparer or Comparer()
-    asks = PolicyMatch("ask") if any(each.problem is not None for each in sources) else None
-    doubt: PolicyMatch | None = None
-    rules = [rule for each in sources for rule in each.rules]
+    rule_sets, comparer = list(rule_sets), comparer or Comparer()
+    asks = RuleMatch("ask") if any(each.problem is not None for each in rule_sets) else None
+    doubt: RuleMatch | None = None
+    rules = [rule for each in rule_sets for rule in each.rules]
     for strictest in STRICTEST_FIRST:
         for rule in rules:
             if rule.action != strictest:
@@ -171,9 +174,9 @@ def apply_policies(
                 tool, arguments, source=source, session_id=session_id, comparer=comparer
             )
             if action == strictest and (asks is None or action == "deny"):
-                return PolicyMatch(action, rule)
+                return RuleMatch(action, rule)
             if action == "ask" and doubt is None:
-                doubt = PolicyMatch("ask", rule)
+                doubt = RuleMatch("ask", rule)
         if strictest != "allow":
             asks = asks or doubt
     if asks is None and doubt is None:
@@ -185,17 +188,17 @@ def apply_policies(
 
 
 def _allow_together(
-    rules: Sequence[PolicyRule],
+    rules: Sequence[CallRule],
     tool: str,
     arguments: JSONObject,
     *,
     source: str,
     session_id: str | None,
     comparer: Comparer,
-) -> PolicyMatch | None:
+) -> RuleMatch | None:
     """Return a match with the first of several rules, if each simple command fits one of them."""
 
-    def rule_for(name: str, part: str) -> PolicyRule | None:
+    def rule_for(name: str, part: str) -> CallRule | None:
         call = {**arguments, name: part}
         for rule in rules:
             action = rule.action_for(
@@ -209,18 +212,18 @@ def _allow_together(
         if isinstance(value, str) and is_command(tool, name, arguments):
             used = [rule_for(name, part) for part in comparer.parts_of(value)]
             if used and None not in used:
-                return PolicyMatch("allow", used[0])
+                return RuleMatch("allow", used[0])
     return None
 
 
-def read_policies(stored: JsonValue) -> Policies:
+def read_rules(stored: JsonValue) -> RuleSet:
     """Read a list of rules, of ``policies.json`` or of a session's metadata."""
     try:
-        return Policies(tuple(_RULES.validate_python(stored)))
+        return RuleSet(tuple(_RULES.validate_python(stored)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        return Policies(problem=f"{place}: {first['msg']}" if place else first["msg"])
+        return RuleSet(problem=f"{place}: {first['msg']}" if place else first["msg"])
 
 
 class ApprovedCall(Protocol):
@@ -241,7 +244,7 @@ def rule_of(
     session_id: str | None,
     created_at: str,
     created_by: str | None,
-) -> PolicyRule:
+) -> CallRule:
     """Return the rule by which calls like this one are allowed from now on.
 
     Args:
@@ -254,7 +257,7 @@ def rule_of(
     Raises:
         ValueError: a text is no pattern, or the rule would not have allowed this call.
     """
-    rule = PolicyRule(
+    rule = CallRule(
         tool=call.tool_name,
         action="allow",
         tool_source=call.tool_source,
@@ -274,21 +277,21 @@ def rule_of(
     return rule
 
 
-class PolicyFile:
+class RuleFile:
     """The rules of a data folder, which people may edit and several processes share."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = asyncio.Lock()
         """Held also while a thread waits for the lock of the file: the others are needed within."""
-        self._known: tuple[tuple[int, ...] | None, Policies] = (None, Policies())
+        self._known: tuple[tuple[int, ...] | None, RuleSet] = (None, RuleSet())
 
-    async def load(self) -> Policies:
+    async def load(self) -> RuleSet:
         """Return the rules as they are now; a file that is not there has none."""
         return await in_thread(self._load)
 
     @asynccontextmanager
-    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+    async def adding(self, rule: CallRule) -> AsyncIterator[None]:
         """Add a rule; if what is done within fails, the file is again what it was.
 
         Raises:
@@ -317,51 +320,49 @@ class PolicyFile:
         with self._changed(lambda rules: [each for each in rules if each.id != rule_id]) as changed:
             return changed
 
-    def _load(self) -> Policies:
+    def _load(self) -> RuleSet:
         try:
             status = self._path.lstat()
         except FileNotFoundError:
-            return Policies()
+            return RuleSet()
         except OSError as error:
-            return Policies(problem=f"{self._path.name}: {error.strerror}")
+            return RuleSet(problem=f"{self._path.name}: {error.strerror}")
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        known, policies = self._known
+        known, rule_set = self._known
         if stamp == known:
-            return policies
+            return rule_set
         if status.st_size > MAX_BYTES:
-            return Policies(problem=f"{self._path.name} has more than {MAX_BYTES:,} bytes")
-        policies = self._read()
+            return RuleSet(problem=f"{self._path.name} has more than {MAX_BYTES:,} bytes")
+        rule_set = self._read()
         # One assignment: several threads may be here.
-        self._known = (stamp if is_steady(status.st_ctime_ns) else None, policies)
-        return policies
+        self._known = (stamp if is_steady(status.st_ctime_ns) else None, rule_set)
+        return rule_set
 
-    def _read(self) -> Policies:
+    def _read(self) -> RuleSet:
         try:
             stored = json.loads(
                 text_of_file(read_plain(self._path)[0]), object_pairs_hook=_unique_keys
             )
             json.dumps(stored, ensure_ascii=False).encode()  # no response has half a surrogate pair
         except (OSError, ValueError, RecursionError) as error:
-            return Policies(problem=f"{self._path.name} cannot be read: {error}")
-        policies = read_policies(stored)
-        if policies.problem is not None:
-            return Policies(problem=f"{self._path.name}: {policies.problem}")
-        return policies
+            return RuleSet(problem=f"{self._path.name} cannot be read: {error}")
+        rule_set = read_rules(stored)
+        if rule_set.problem is not None:
+            return RuleSet(problem=f"{self._path.name}: {rule_set.problem}")
+        return rule_set
 
     @contextmanager
-    def _changed(
-        self, change: Callable[[Sequence[PolicyRule]], list[PolicyRule]]
-    ) -> Iterator[bool]:
+    def _changed(self, change: Callable[[Sequence[CallRule]], list[CallRule]]) -> Iterator[bool]:
         """Write the changed rules and hold the lock; give whether a rule was added or removed."""
         with ExitStack() as held:
             try:
                 make_folder(self._path.parent, private=True)
                 held.enter_context(locked(self._path.with_name(f".{self._path.name}.lock")))
-                policies = self._load()
-                if policies.problem is not None:
-                    raise PoliciesInvalid(reason=policies.problem)
-                rules = change(policies.rules)
-                is_changed = len(rules) != len(policies.rules)
+                rule_set = self._load()
+                if rule_set.problem is not None:
+                    raise PoliciesInvalid(reason=rule_set.problem)
+                rules = change(rule_set.rules)
+                is_changed = len(rules) != len(rule_set.rules)
                 if is_changed:
                     stored = [each.payload() for each in rules]
                     content = f"{json.dumps(stored, ensure_ascii=False, indent=2)}\n".encode()

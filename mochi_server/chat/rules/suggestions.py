@@ -20,7 +20,7 @@ from ...errors import JSONObject
 from ...protocol.events import FieldPayload
 from .comparer import Comparer, is_command, words_of_name
 from .glob_patterns import pattern_of
-from .rules import Policies, PolicyRule, apply_policies, text_of
+from .rule import CallRule, RuleSet, match_rules, text_of
 from .shell import OPERATORS, CommandLine
 
 _READING = frozenset(
@@ -101,7 +101,7 @@ def suggestions_for(
     *,
     source: str,
     parameters: JSONObject,
-    rules: Sequence[Policies] = (),
+    rules: Sequence[RuleSet] = (),
     session_id: str | None = None,
 ) -> list[RuleSuggestion]:
     """Return what an approval of a call may be remembered as, the narrowest first.
@@ -118,11 +118,11 @@ def suggestions_for(
 
     def is_allowed(patterns: Mapping[str, str]) -> bool:
         try:
-            rule = PolicyRule(tool=tool, action="allow", tool_source=source, arguments=patterns)
+            rule = CallRule(tool=tool, action="allow", tool_source=source, arguments=patterns)
         except ValueError:  # a text that is too long, or has hidden characters
             return False
-        match = apply_policies(
-            [*rules, Policies((rule,))],
+        match = match_rules(
+            [*rules, RuleSet((rule,))],
             tool,
             arguments,
             source=source,

@@ -15,14 +15,14 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.chat.policies import rules
-from mochi_server.chat.policies.rules import (
-    Policies,
-    PolicyFile,
-    PolicyMatch,
-    PolicyRule,
-    apply_policies,
-    read_policies,
+from mochi_server.chat.rules import rule as rule_module
+from mochi_server.chat.rules.rule import (
+    CallRule,
+    RuleFile,
+    RuleMatch,
+    RuleSet,
+    match_rules,
+    read_rules,
     rule_of,
 )
 from mochi_server.errors import ConfirmationUnavailable
@@ -30,26 +30,26 @@ from tests.support.confirmations import make_confirmation
 from tests.support.disk import full_disk
 
 
-def rule(action: Any = "allow", **fields: Any) -> PolicyRule:
-    return PolicyRule(**{"tool": "write", "action": action, **fields})
+def rule(action: Any = "allow", **fields: Any) -> CallRule:
+    return CallRule(**{"tool": "write", "action": action, **fields})
 
 
-def applied(*given: PolicyRule, **arguments: Any) -> PolicyMatch | None:
+def applied(*given: CallRule, **arguments: Any) -> RuleMatch | None:
     tool, source = arguments.pop("tool", "write"), arguments.pop("source", "directory")
     session_id = arguments.pop("session_id", "one")
-    return apply_policies([Policies(given)], tool, arguments, source=source, session_id=session_id)
+    return match_rules([RuleSet(given)], tool, arguments, source=source, session_id=session_id)
 
 
-def action(*given: PolicyRule, **arguments: Any) -> str | None:
+def action(*given: CallRule, **arguments: Any) -> str | None:
     match = applied(*given, **arguments)
     return None if match is None else match.action
 
 
 def test_deny_wins_over_ask_and_ask_over_allow():
     allow, ask, deny = rule("allow"), rule("ask"), rule("deny")
-    assert applied(allow, ask, deny) == PolicyMatch("deny", deny)
-    assert applied(allow, ask) == PolicyMatch("ask", ask)
-    assert applied(allow) == PolicyMatch("allow", allow)
+    assert applied(allow, ask, deny) == RuleMatch("deny", deny)
+    assert applied(allow, ask) == RuleMatch("ask", ask)
+    assert applied(allow) == RuleMatch("allow", allow)
     assert applied() is None
     assert applied(allow, tool="read") is None
 
@@ -107,10 +107,10 @@ def test_all_patterns_must_fit():
 
 
 def test_rules_that_cannot_be_read_make_every_call_a_question():
-    broken = Policies(problem="no JSON")
-    good = Policies((rule("allow"), rule("deny", tool="rm")))
+    broken = RuleSet(problem="no JSON")
+    good = RuleSet((rule("allow"), rule("deny", tool="rm")))
     for tool, expected in {"write": "ask", "read": "ask", "rm": "deny"}.items():
-        match = apply_policies([good, broken], tool, {}, source="directory")
+        match = match_rules([good, broken], tool, {}, source="directory")
         assert match is not None
         assert match.action == expected
 
@@ -137,19 +137,19 @@ def test_rules_that_cannot_be_read_make_every_call_a_question():
     ],
 )
 def test_a_rule_that_is_not_understood_is_a_problem(stored: Any):
-    policies = read_policies(stored)
-    assert policies.rules == ()
-    assert policies.problem
+    rule_set = read_rules(stored)
+    assert rule_set.rules == ()
+    assert rule_set.problem
 
 
 def test_a_rule_without_id_has_always_the_same():
-    [first] = read_policies([{"tool": "a", "action": "deny"}]).rules
-    [again] = read_policies([{"tool": "a", "action": "deny"}]).rules
-    [other] = read_policies([{"tool": "b", "action": "deny"}]).rules
+    [first] = read_rules([{"tool": "a", "action": "deny"}]).rules
+    [again] = read_rules([{"tool": "a", "action": "deny"}]).rules
+    [other] = read_rules([{"tool": "b", "action": "deny"}]).rules
     assert first == again
     assert first.id.startswith("rule_")
     assert first.id != other.id
-    assert read_policies([first.payload()]).rules == (first,)
+    assert read_rules([first.payload()]).rules == (first,)
 
 
 def test_an_approval_is_remembered_as_a_rule_that_would_have_allowed_it():
@@ -165,7 +165,7 @@ def test_an_approval_is_remembered_as_a_rule_that_would_have_allowed_it():
             rule_of(asked, patterns, **details)
 
 
-async def add(file: PolicyFile, rule: PolicyRule) -> None:
+async def add(file: RuleFile, rule: CallRule) -> None:
     async with file.adding(rule):
         pass
 
@@ -176,28 +176,28 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_rules_are_kept_in_a_file_that_people_can_read(path: Path):
-    file = PolicyFile(path)
-    assert await file.load() == Policies()
+    file = RuleFile(path)
+    assert await file.load() == RuleSet()
     first, second = rule("allow", arguments={"path": "é/*"}), rule("deny")
     await add(file, first)
     await add(file, second)
-    assert await PolicyFile(path).load() == await file.load() == Policies((first, second))
+    assert await RuleFile(path).load() == await file.load() == RuleSet((first, second))
     assert '"path": "é/*"' in path.read_text()
     assert json.loads(path.read_text())[1] == second.payload()
     assert await file.remove(first.id)
     assert not await file.remove(first.id)
-    assert await file.load() == Policies((second,))
+    assert await file.load() == RuleSet((second,))
 
 
 async def test_a_change_by_hand_is_noticed(path: Path):
-    file = PolicyFile(path)
+    file = RuleFile(path)
     await add(file, rule("allow"))
     os.utime(path, (1, 1))
     assert len((await file.load()).rules) == 1
     path.write_text("[]")
-    assert await file.load() == Policies()
+    assert await file.load() == RuleSet()
     path.unlink()
-    assert await file.load() == Policies()
+    assert await file.load() == RuleSet()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_a_change_by_hand_is_noticed(path: Path):
 async def test_a_file_that_is_not_understood_stays_as_it_is(path: Path, text: str):
     path.parent.mkdir()
     path.write_bytes(text.encode("latin-1"))
-    file = PolicyFile(path)
+    file = RuleFile(path)
     problem = (await file.load()).problem
     assert problem
     assert "policies.json" in problem
@@ -231,16 +231,16 @@ async def test_a_file_that_is_not_understood_stays_as_it_is(path: Path, text: st
 
 async def test_a_file_that_cannot_be_read_makes_every_call_a_question(path: Path):
     path.mkdir(parents=True)
-    assert (await PolicyFile(path).load()).problem
+    assert (await RuleFile(path).load()).problem
     path.rmdir()
     path.symlink_to("elsewhere.json")
-    assert (await PolicyFile(path).load()).problem
+    assert (await RuleFile(path).load()).problem
     path.unlink()
     path.parent.rmdir()
     path.parent.touch()
-    assert (await PolicyFile(path).load()).problem
+    assert (await RuleFile(path).load()).problem
     with pytest.raises(ConfirmationUnavailable):
-        await add(PolicyFile(path), rule())
+        await add(RuleFile(path), rule())
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -253,7 +253,7 @@ async def test_a_rule_is_taken_back_also_where_nothing_can_be_written(
 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    file = PolicyFile(path)
+    file = RuleFile(path)
     if there:
         await add(file, rule("deny"))
         path.chmod(0o640)
@@ -263,7 +263,7 @@ async def test_a_rule_is_taken_back_also_where_nothing_can_be_written(
             assert len((await file.load()).rules) == len(before.rules) + 1
             then.enter_context(full_disk())
             raise KeyError
-    assert await file.load() == await PolicyFile(path).load() == before
+    assert await file.load() == await RuleFile(path).load() == before
     assert path.exists() == there
     if there:
         assert path.stat().st_mode & 0o777 == 0o640
@@ -271,10 +271,10 @@ async def test_a_rule_is_taken_back_also_where_nothing_can_be_written(
 
 
 async def test_a_file_never_grows_beyond_what_is_read(path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = PolicyFile(path)
+    file = RuleFile(path)
     await add(file, rule("deny"))
     content = path.read_bytes()
-    monkeypatch.setattr(rules, "MAX_BYTES", len(content) + 50)
+    monkeypatch.setattr(rule_module, "MAX_BYTES", len(content) + 50)
     with pytest.raises(ConfirmationUnavailable, match="more than"):
         await add(file, rule("allow"))
     assert path.read_bytes() == content
@@ -282,11 +282,11 @@ async def test_a_file_never_grows_beyond_what_is_read(path: Path, monkeypatch: p
 
 
 async def test_rules_that_are_added_at_once_wait_for_each_other(path: Path):
-    file = PolicyFile(path)
+    file = RuleFile(path)
 
     async def add_slowly(tool: str) -> None:
         async with file.adding(rule(tool=tool)):
-            await PolicyFile(path).load()  # in a thread, as decisions are stored
+            await RuleFile(path).load()  # in a thread, as decisions are stored
 
     with anyio.fail_after(30):
         await asyncio.gather(*(add_slowly(f"tool_{number}") for number in range(30)))
@@ -296,18 +296,18 @@ async def test_rules_that_are_added_at_once_wait_for_each_other(path: Path):
 def test_no_rule_is_lost_when_several_processes_add(path: Path):
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from mochi_server.chat.policies.rules import PolicyFile, PolicyRule\n"
+        "from mochi_server.chat.rules.rule import CallRule, RuleFile\n"
         "async def add(file, rule):\n"
         "    async with file.adding(rule):\n"
         "        pass\n"
         "async def main():\n"
-        "    file = PolicyFile(Path(sys.argv[1]))\n"
-        "    rules = [PolicyRule(tool=sys.argv[2] + str(n), action='ask') for n in range(10)]\n"
+        "    file = RuleFile(Path(sys.argv[1]))\n"
+        "    rules = [CallRule(tool=sys.argv[2] + str(n), action='ask') for n in range(10)]\n"
         "    await asyncio.gather(*(add(file, rule) for rule in rules))\n"
         "asyncio.run(main())\n"
     )
     processes = [subprocess.Popen([sys.executable, "-c", script, str(path), name]) for name in "ab"]
     for process in processes:
         assert process.wait() == 0
-    names = {each.tool for each in asyncio.run(PolicyFile(path).load()).rules}
+    names = {each.tool for each in asyncio.run(RuleFile(path).load()).rules}
     assert names == {f"{name}{number}" for name in "ab" for number in range(10)}
