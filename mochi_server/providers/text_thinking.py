@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
-from ..protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
-from ..protocol.messages import ToolCall
+from ..protocol.completions import Chunk, ContentDelta, ThinkingDelta
 
 TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 """Closing tags by those that open."""
@@ -59,7 +58,7 @@ class TextThinking:
                 made.append(chunk)
             elif isinstance(chunk, ContentDelta):
                 self._add_text(self._held + chunk.content, made)
-            elif isinstance(chunk, ThinkingDelta | ToolCall | Finish):
+            else:
                 made += [*self.flush(), chunk]
                 if not isinstance(chunk, ThinkingDelta) or self._state is _State.BEGIN:
                     self._state = _State.ANSWER

@@ -46,26 +46,26 @@ CONFIRMATION_TIMEOUT = "confirmation_timeout"
 TEXT_CALLS = "text_calls"
 TOOL_MODE = "tool_mode"
 FORKED_FROM = "forked_from"
-"""Key of the metadata, of format 1.5: which session a fork is of; there only in forks."""
+"""Key of the metadata: which session a fork is of; there only in forks."""
 IMPORTED_FROM = "imported_from"
-"""Key of the metadata, of format 1.5: the conversation of another program that a session was made
-of; there only in imported sessions."""
+"""Key of the metadata: the conversation of another program that a session was made of; there only
+in imported sessions."""
 RUN = "run"
-"""Key of the metadata, of format 1.5: the present or last run, ``{"id", "number"}``."""
+"""Key of the metadata: the present or last run, ``{"id", "number"}``."""
 SUMMARY_DRAFT = "summary_draft"
-"""Key of the metadata, of format 1.5: a summary that begins anew, as far as it has come."""
+"""Key of the metadata: a summary that begins anew, as far as it has come."""
 HISTORY_SUMMARY = "history_summary"
-"""Key of the metadata, of format 1.5: what requests have in the place of the oldest messages."""
+"""Key of the metadata: what requests have in the place of the oldest messages."""
 COMPACTION = "compaction"
-"""Key of the metadata, of format 1.5: whether the session's history is compacted; there only where
-somebody has set it."""
+"""Key of the metadata: whether the session's history is compacted; there only where somebody has
+set it."""
 OWNER = "owner"
-"""Key of the metadata, of format 1.5: the name of the token that a session belongs to; there only
-where sessions belong to tokens."""
+"""Key of the metadata: the name of the token that a session belongs to; there only where sessions
+belong to tokens."""
 OPTIONS = "options"
-"""Key of the metadata, of format 1.5: options of the model; there only where some are set."""
+"""Key of the metadata: options of the model; there only where some are set."""
 SESSION_RULES = "policies"
-"""Key of the metadata, of format 1.5: rules about tool calls; there only while it has some."""
+"""Key of the metadata: rules about tool calls; there only while it has some."""
 
 
 TextCallMode = Literal["on", "ask", "off"]
@@ -123,7 +123,7 @@ class ToolSettings(WithOptionalKeys):
     def seconds_to_confirm(self) -> float | None:
         """Seconds in which a person can decide about a call, 0 for no limit; None if not set.
 
-        ``confirmation_timeout`` is a key of format 1.5, which is in a file only where it was set.
+        ``confirmation_timeout`` is in a file only where it was set.
         """
         match self.optional(CONFIRMATION_TIMEOUT):
             case bool():
@@ -135,7 +135,7 @@ class ToolSettings(WithOptionalKeys):
     def text_calls_or(self, default: TextCallMode) -> TextCallMode:
         """Return what becomes of calls that the model writes as text.
 
-        ``text_calls`` is a key of format 1.5, which is in a file only where it was set.
+        ``text_calls`` is in a file only where it was set.
         """
         mode = self.optional(TEXT_CALLS)
         modes: dict[object, TextCallMode] = {"on": "on", "ask": "ask", "off": "off"}
@@ -145,7 +145,7 @@ class ToolSettings(WithOptionalKeys):
     def is_prompted(self) -> bool:
         """Whether tools are described to the model in the system prompt.
 
-        ``tool_mode`` is a key of format 1.5, which is in a file only where it was set.
+        ``tool_mode`` is in a file only where it was set.
         """
         return bool(self.optional(TOOL_MODE) == "prompted")
 
@@ -287,7 +287,7 @@ class SessionMetadata(WithOptionalKeys):
 
     @property
     def labels(self) -> dict[str, Any]:
-        """All four labels, as responses show them."""
+        """All labels, as responses show them."""
         return {name: getattr(self, name) for name in LABELS}
 
     @property

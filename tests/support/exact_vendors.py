@@ -66,6 +66,8 @@ class Vendor(ABC):
     """A service that answers in exact bytes, and our provider for it."""
 
     model: str
+    made: type[VendorProvider[Any]]
+    """The class of our provider."""
     provider: VendorProvider[Any]
 
     @abstractmethod
@@ -113,10 +115,11 @@ class Vendor(ABC):
 
 class OpenAI(Vendor):
     model = "gpt-test"
+    made = OpenAICompatibleProvider
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.fake = await stack.enter_async_context(fake_openai.running_fake())
-        self.provider = OpenAICompatibleProvider("it", base_url=self.fake.base_url, api_key="k")
+        self.provider = self.made("it", base_url=self.fake.base_url, api_key="k")
 
     def answers(self, pieces, *, status=200, kind="text/event-stream", then="end", headers=None):
         answer = fake_openai.Answer(
@@ -144,11 +147,12 @@ class OpenAI(Vendor):
 
 class Anthropic(Vendor):
     model = fake_anthropic.MODEL
+    made = AnthropicProvider
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.fake = fake_anthropic.FakeAnthropic()
         await stack.enter_async_context(self.fake)
-        self.provider = AnthropicProvider("it", api_key=fake_anthropic.KEY, base_url=self.fake.url)
+        self.provider = self.made("it", api_key=fake_anthropic.KEY, base_url=self.fake.url)
 
     def answers(self, pieces, *, status=200, kind="text/event-stream", then="end", headers=None):
         given = {"Content-Type": kind, **(headers or {})}
@@ -166,11 +170,12 @@ class Anthropic(Vendor):
 
 class Gemini(Vendor):
     model = fake_gemini.MODEL
+    made = GeminiProvider
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.fake = fake_gemini.FakeGemini()
         await stack.enter_async_context(self.fake)
-        self.provider = GeminiProvider("it", api_key=fake_gemini.KEY, base_url=self.fake.url)
+        self.provider = self.made("it", api_key=fake_gemini.KEY, base_url=self.fake.url)
 
     answers = Anthropic.answers
     left = Anthropic.left
@@ -183,6 +188,7 @@ class Gemini(Vendor):
 
 
 VENDORS: dict[str, type[Vendor]] = {"openai": OpenAI, "anthropic": Anthropic, "gemini": Gemini}
+PROVIDERS: list[Any] = [vendor.made for vendor in VENDORS.values()]
 
 
 @asynccontextmanager

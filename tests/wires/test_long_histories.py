@@ -14,6 +14,7 @@ import pytest
 from tests.support.fake_ollama import FakeOllama
 from tests.support.scripts import says, scripted
 from tests.support.server import Server, running_server
+from tests.support.wires import HELLO
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -54,6 +55,10 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "/api/v1/ui/chat": {"id": "1", "trigger": "submit-message", "messages": parts(2_500)},
 }
+
+
+async def test_every_wire_with_a_model_is_in_the_table() -> None:
+    assert BODIES.keys() == HELLO.keys()
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
-from tests.support.wires import WITHOUT_MODEL, wires_without
+from tests.support.wires import HELLO, WITHOUT_MODEL, wires_without
 from tests.wires.conftest import ADD
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -274,6 +274,7 @@ ALL = pytest.mark.parametrize("name", WIRES)
 
 async def test_every_wire_with_a_model_is_in_the_table():
     assert wires_without(wire.path for wire in WIRES.values()) == WITHOUT_MODEL
+    assert wires_without(HELLO) == WITHOUT_MODEL
 
 
 def those_with(field: str) -> Any:

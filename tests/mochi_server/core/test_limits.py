@@ -29,9 +29,7 @@ from mochi_server.core.slots import Slots
 from mochi_server.errors import MochiError, ServerBusy
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
 from mochi_server.protocol.completions import ModelRequest
-from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Provider
-from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.exact_vendors import VENDORS
@@ -195,9 +193,7 @@ def vendor(kind: Any) -> Callable[[str], Provider]:
 
 MAKERS = {
     "ollama": ollama,
-    "openai": vendor(OpenAICompatibleProvider),
-    "anthropic": vendor(AnthropicProvider),
-    "gemini": vendor(GeminiProvider),
+    **{name: vendor(each.made) for name, each in VENDORS.items()},
 }
 CALLS: dict[str, Callable[[Provider], Awaitable[object]]] = {
     "list": lambda provider: provider.list_models(),

@@ -16,17 +16,13 @@ import pytest
 from mochi_server.errors import ModelNotFound, ProviderBusy, ProviderError, ProviderUnreachable
 from mochi_server.providers import vendor as vendors
 from mochi_server.providers.anthropic import provider as anthropic
-from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import ContentDelta, ModelRequest
 from mochi_server.providers.chat_completions import provider as chat_completions
 from mochi_server.providers.gemini import provider as gemini
-from mochi_server.providers.gemini.provider import GeminiProvider
-from mochi_server.providers.openai import OpenAICompatibleProvider
-from tests.support.exact_vendors import HELLO, JSON, VENDORS, OpenAI, Vendor, serving
+from tests.support.exact_vendors import HELLO, JSON, PROVIDERS, VENDORS, OpenAI, Vendor, serving
 from tests.support.http_wire import Connection, Request
 
 MANY = 130
-PROVIDERS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
 
 
 @pytest.fixture(scope="module", autouse=True)

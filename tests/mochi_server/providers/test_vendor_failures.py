@@ -30,17 +30,14 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
-from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import ContentDelta, ModelRequest, Provider
-from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
-from tests.support.exact_vendors import chunks_of
+from tests.support.exact_vendors import PROVIDERS, chunks_of
 from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
 from tests.support.redis import free_port
 
 reply = partial(chunks_of, model="m")
 KEY = "sk-very-secret-key"
-VENDORS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
 
 
 async def failure_of(provider: Provider) -> MochiError:
@@ -173,7 +170,7 @@ async def test_numbers_beyond_all_sense_can_be_sent_on(answer):
     assert orjson.dumps(found.as_json())
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 @pytest.mark.parametrize("key", ["sk-very-secret\nkey", "sk-very-secret-ключ", "sk-very\x00secret"])
 async def test_a_key_that_no_header_may_carry_is_named_and_not_shown(vendor, key):
     found = await failure_of(vendor("it", api_key=key, base_url="http://127.0.0.1:9"))
@@ -190,7 +187,7 @@ async def test_a_key_that_the_service_repeats_is_not_shown():
     assert KEY not in str(found.as_json())
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 async def test_no_key_is_not_configured(vendor):
     provider = vendor("it")
     assert not provider.configured
@@ -199,14 +196,14 @@ async def test_no_key_is_not_configured(vendor):
     assert await provider.check() is False
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 async def test_blanks_are_no_key_and_no_address(vendor):
     assert vendor("it", api_key=f" {KEY}\n", base_url=" ").configured
     assert not vendor("it", api_key=" ", base_url="").configured
     assert "127" not in vendor("it", api_key=KEY, base_url="").describe()
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 async def test_a_login_in_the_address_is_not_shown(vendor):
     where = f"127.0.0.1:{free_port()}/v1"
     url = f"http://me:pass-word@{where}?token=tok-en"
@@ -234,7 +231,7 @@ async def repeating(words: str = "") -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 async def test_a_login_that_the_service_repeats_is_not_shown(vendor):
     told = "Basic login, m@e:päss word, or m%40e:p%C3%A4ss%20word"
     async with repeating(told) as port:
@@ -269,7 +266,7 @@ async def test_what_is_hidden_leaves_other_words_as_they_are(key, login, told, s
     assert shown in str(found.as_json())
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 @pytest.mark.parametrize(
     "url", ["http://[::1", "http://host:port/v1", "localhost:9/v1", "nonsense"]
 )
@@ -278,7 +275,7 @@ async def test_an_address_that_is_none_is_an_error_with_a_name(vendor, url):
     assert isinstance(found, (ProviderUnreachable, ProviderNotConfigured, ProviderError))
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "odd://127.0.0.1:9"])
 async def test_a_proxy_that_cannot_be_used_is_an_error_with_a_name(vendor, proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)
@@ -330,7 +327,7 @@ async def test_the_limit_has_the_name_that_the_server_knows(url, name, monkeypat
     await provider.aclose()
 
 
-@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("vendor", PROVIDERS)
 async def test_the_log_has_no_key_and_no_login_at_any_level(vendor, caplog):
     caplog.set_level("DEBUG")
     for name, config in logging_config("DEBUG")["loggers"].items():

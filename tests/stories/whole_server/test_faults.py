@@ -23,6 +23,7 @@ from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
 from tests.support.waiting import until
+from tests.support.wires import HELLO, hello
 
 MODEL = "test/any"
 SECONDS = 60
@@ -145,14 +146,6 @@ async def test_a_folder_that_becomes_read_only_is_read_and_refuses_messages(
 def asked(session_id: str) -> list[tuple[str, str, Any]]:
     """Return requests that need what Redis has, over every wire."""
     own, chat = f"/api/v1/sessions/{session_id}", f"/api/v1/chat/{session_id}"
-    hello = [{"role": "user", "content": "Hello"}]
-    body = {"model": MODEL, "messages": hello}
-    agui = {
-        "threadId": "t1", "runId": "r1", "tools": [], "context": [], "state": {},
-        "forwardedProps": {"model": MODEL}, "messages": [{**hello[0], "id": "m1"}],
-    }  # fmt: skip
-    part = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
-    vercel = {"id": "c1", "model": MODEL, "trigger": "submit-message", "messages": [part]}
     return [
         ("GET", "/api/v1/sessions", None),
         ("POST", "/api/v1/sessions", {"model": MODEL}),
@@ -161,16 +154,11 @@ def asked(session_id: str) -> list[tuple[str, str, Any]]:
         ("PATCH", own, {"title": "New"}),
         ("DELETE", own, None),
         *[("POST", f"{own}{path}", None) for path in ("/fork", "/summarize")],
-        ("POST", "/api/v1/sessions/import", {"messages": hello}),
+        ("POST", "/api/v1/sessions/import", {"messages": [{"role": "user", "content": "Hello"}]}),
         *[("POST", f"{chat}{path}", {"message": "Hello"}) for path in ("", "/stream", "/runs")],
         *[("GET", f"{chat}{path}", None) for path in ("/stream", "/confirmations")],
         ("POST", "/api/v1/chat", {"message": "Hello", "model": MODEL}),
-        ("POST", "/api/v1/agui", agui),
-        ("POST", "/api/v1/ui/chat", vercel),
-        ("POST", "/v1/chat/completions", body),
-        ("POST", "/v1/messages", {**body, "max_tokens": 100}),
-        ("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}),
-        ("POST", "/ollama/api/chat", body),
+        *[("POST", path, hello(path, MODEL)) for path in HELLO],
         *[("GET", f"/v1/conversations/conv_{session_id}{path}", None) for path in ("", "/items")],
         ("POST", "/v1/conversations", {}),
         ("GET", "/api/v1/health/ready", None),

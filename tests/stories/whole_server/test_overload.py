@@ -22,6 +22,7 @@ from tests.support.server import Server, running_server
 from tests.support.sockets import address_of, ready_socket
 from tests.support.sse import ServerEvent, events
 from tests.support.waiting import until
+from tests.support.wires import HELLO, hello
 
 REQUESTS, QUEUED = 100, 10
 """Bounds of requests, of sockets and of queues where there are so few runs."""
@@ -138,30 +139,22 @@ async def test_runs_beyond_the_bound_are_refused_at_once_and_the_others_go_on(
         await some.accepted()
 
 
-HELLO = {"messages": [{"role": "user", "content": "Hi"}]}
-WIRES: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("/v1/chat/completions", HELLO, ["error", "message"]),
-    ("/v1/messages", {**HELLO, "max_tokens": 9}, ["error", "message"]),
-    ("/ollama/api/chat", HELLO, ["error"]),
-    ("/v1/responses", {"input": "Hi"}, ["error", "message"]),
-    ("/api/v1/chat", {"message": "Hi", "session_id": "new-one"}, ["error", "message"]),
-]
-"""Paths, bodies, and the keys that lead to the words of an error."""
-
-
 async def test_wires_refuse_in_their_own_shape_and_keep_nothing(tmp_path: Path, ollama: FakeOllama):
     headers = {"x-api-key": "any", "anthropic-version": "2023-06-01"}
     async with full(tmp_path, ollama) as (some, _):
         _, before = await some.server.get("/sessions")
-        for path, body, keys in WIRES:
+        own = {"message": "Hi", "session_id": "new-one", "model": MODEL}
+        for path, body in {
+            **{path: hello(path, MODEL) for path in HELLO},
+            "/api/v1/chat": own,
+        }.items():
             async with some.server.http.post(
-                some.server.url + path, json={"model": MODEL, **body}, headers=headers
+                some.server.url + path, json=body, headers=headers
             ) as response:
                 assert response.status == 503, await response.text()
                 assert response.headers["Retry-After"] == "1"
-                text: Any = await response.json()
-            for key in keys:
-                text = text[key]
+                error = (await response.json())["error"]
+            text = error if path == "/ollama/api/chat" else error["message"]
             assert "runs at the same time" in text, path
         _, after = await some.server.get("/sessions")
         assert len(after["sessions"]) == len(before["sessions"])
