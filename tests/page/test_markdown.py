@@ -129,10 +129,11 @@ async def test_a_quotation_that_begins_with_a_very_long_line_is_drawn_to_its_end
         await expect(page.locator(".answer blockquote p").last).to_have_text("The last line.")
 
 
-async def test_a_word_is_not_cut_where_a_text_without_spaces_is(shared):
-    session = await imported(shared, ">" * 1_990 + "word" * 8 + " and another")
+@pytest.mark.parametrize("word", ["word" * 8, "हिन्दी" * 4])
+async def test_a_word_is_not_cut_where_a_text_without_spaces_is(shared, word):
+    session = await imported(shared, ">" * 1_990 + word + " and another")
     async with shared.page(f"/#/chat/{session}") as page:
-        await expect(page.locator(".answer .markdown")).to_contain_text("word" * 8 + " and")
+        await expect(page.locator(".answer .markdown")).to_contain_text(f"{word} and")
 
 
 LONG = {

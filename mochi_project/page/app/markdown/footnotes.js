@@ -1,7 +1,7 @@
 // Footnotes: `[^1]` in the text, and `[^1]: what it says` in a block of its own.
 
 const MARK = /^\[\^([^\]\s[]{1,40})\]/;
-const NOTE = /^ {0,3}\[\^([^\]\s[]{1,40})\]:[ \t]*([^\n]*(?:\n(?![ \t]*(?:\n|$)| {0,3}\[\^)[^\n]+)*)(?:\n+|$)/;
+const NOTE = /^ {0,3}\[\^([^\]\s[]{1,40})\]:[ \t]*([^\n]*(?:\n(?![ \t]*(?:\n|$)| {0,3}\[\^[^\]\s[]{1,40}\]:)[^\n]+)*)(?:\n+|$)/;
 
 /** Return where a line begins that may be a block of its own; marked asks for the text behind its first character. */
 export function startOfLine(source, pattern) {

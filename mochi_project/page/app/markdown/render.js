@@ -213,7 +213,7 @@ function split(text, { head, start }) {
   if (tokens === null) {
     // At the end of a paragraph, a line or a word, else where what may be a word begins.
     const end = text.search(/\n[ \t]*\n/) + 1 || text.lastIndexOf("\n") + 1 || text.lastIndexOf(" ") + 1
-      || text.length - text.slice(-MOST_OF_WORD).match(/[\p{L}\p{N}\p{Cs}]*$/u)[0].length || text.length;
+      || text.length - text.slice(-MOST_OF_WORD).match(/(?![\udc00-\udfff])[\p{L}\p{M}\p{N}\p{Cs}]*$/u)[0].length || text.length;
     return { blocks: [{ raw: text.slice(0, end), head, start }], sure: 1, links: {} };
   }
   if (start !== null) startAt(tokens, start);
