@@ -107,7 +107,7 @@ class WorkerProcess:
         self._end_reason: str | None = None
         """Why it has ended, or is to end; None while it may be used."""
         self._hung_up = False
-        """Whether it was killed because its socket was closed and it did not end."""
+        """Whether its socket was closed, and it was not seen to end soon after."""
         self._lines = lines
         self._output: OutputLog | None = None
         self._started = asyncio.Event()
@@ -240,7 +240,7 @@ class WorkerProcess:
             )
 
     def _hang_up(self) -> None:
-        """Kill it; whether it had ended by itself, and we were not told yet, its code says."""
+        """Kill it. Its code says whether it had ended by itself before; in a sandbox it may not."""
         self._hung_up = True
         self._kill_group()
 
