@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.folded_runs import RUNS
 from tests.support.images import png
-from tests.support.page import answered, scripted, send
+from tests.support.page import LEAVE_UNSETTLED, answered, scripted, send
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -110,6 +110,25 @@ async def test_an_answer_is_stopped_and_kept(page):
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator(".answer")).to_contain_text("This answer was interrupted.")
     await expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+
+
+async def test_a_second_click_on_send_or_stop_does_not_what_the_button_has_become(shared, page):
+    await page.evaluate(LEAVE_UNSETTLED)
+    box = page.get_by_role("textbox", name="Write a message")
+    await box.fill(scripted([{"text_message": {"text": "one two three four five"}}, STALL]))
+    place = await page.get_by_role("button", name="Send", exact=True).bounding_box()
+    pointer = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    await page.mouse.dblclick(*pointer)
+    await expect(page.locator(".answer")).to_contain_text("one two three")
+    stop = page.get_by_role("button", name="Stop")
+    await expect(stop).to_be_disabled()
+    await box.fill("A draft")
+    await shared.server.post(f"/chat/{page.url.rpartition('/')[2]}/stop")
+    await expect(page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
+    await page.mouse.click(*pointer)
+    await expect(box).to_have_value("A draft")
+    await box.press("Enter")
+    await expect(page.locator(".question")).to_have_count(2)
 
 
 async def test_an_answer_that_is_stopped_before_it_begins_ends_at_once(shared, page):

@@ -10,7 +10,13 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import answered, browser_with_server, held, scripted
+from tests.support.page import (
+    LEAVE_UNSETTLED,
+    answered,
+    browser_with_server,
+    held,
+    scripted,
+)
 from tests.support.tools import function, write_tools
 from tests.support.waiting import until
 
@@ -58,6 +64,7 @@ async def test_a_message_is_sent_and_its_answer_stopped(page):
     await type_and_send(page, scripted([{"text_message": {"text": "one two three four"}}, STALL]))
     await expect(page.locator(".answer")).to_contain_text("one two three")
     await go_to(page, "^Stop$")
+    await expect(page.get_by_role("button", name="Stop")).to_be_enabled()
     await page.keyboard.press("Enter")
     await expect(page.locator(".answer")).to_contain_text("interrupted")
     await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
@@ -69,9 +76,16 @@ async def test_an_answer_that_another_client_stops_leaves_the_focus_to_the_messa
     await type_and_send(page, scripted([{"text_message": {"text": "one two three four"}}, STALL]))
     await expect(page.locator(".answer")).to_contain_text("one two three")
     await go_to(page, "^Stop$")
+    await page.evaluate(LEAVE_UNSETTLED)
+    box = page.get_by_role("textbox", name="Write a message")
+    await box.evaluate("(box) => { box.value = 'A draft'; box.dispatchEvent(new Event('input')); }")
     await shared.server.post(f"/chat/{page.url.rpartition('/')[2]}/stop")
     await expect(page.locator(".answer")).to_contain_text("interrupted")
-    await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+    await expect(box).to_be_focused()
+    await page.keyboard.press("Enter")  # was to stop
+    await expect(box).to_have_value("A draft")
+    await type_and_send(page, ", written on")
+    await expect(box).to_have_value("")
 
 
 async def test_a_call_is_approved_and_the_focus_returns_to_the_message(shared):

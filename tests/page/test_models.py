@@ -14,6 +14,7 @@ from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.local_model import folder_with_model
 from tests.support.model_hub import CONTENT, NAME, running_hub
 from tests.support.page import (
+    LEAVE_UNSETTLED,
     answered,
     browser_with_server,
     choose_model,
@@ -243,6 +244,25 @@ async def test_suggestions_are_there_before_the_models(shared):
         await answered(page)
 
 
+async def test_suggestions_take_no_click_when_they_have_just_moved(shared):
+    goes_on = asyncio.Event()
+    small = {"name": "local/small", "provider": "local"}
+
+    async def hold(route):
+        await goes_on.wait()
+        await listing([small], [IS_AWAY])(route)
+
+    async with shared.page("/#/rules") as page:
+        await page.route("**/api/v1/models", hold)
+        await page.goto(shared.server.url)
+        first = page.locator(".suggestions button").first
+        await expect(first).to_be_enabled()
+        await page.evaluate(LEAVE_UNSETTLED)
+        goes_on.set()
+        await expect(page.locator(".greeting")).to_contain_text("Ollama is not running")
+        await expect(first).to_be_disabled()
+
+
 async def test_a_suggestion_whose_tools_are_not_there_is_not_made(tmp_path):
     (tmp_path / "tools").mkdir()
     source = ROOT / "examples" / "data" / "tools" / "calculator.py"
@@ -299,7 +319,10 @@ async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path
             first = page.locator(".greeting .card-head").first
             await expect(first).to_have_text(re.compile("MB, can call tools"))
             await expect(page.locator(".greeting .card-head").last).not_to_contain_text("tools")
-            await page.get_by_role("button", name=f"Fetch {NAME}").click()
+            fetch = page.get_by_role("button", name=f"Fetch {NAME}")
+            await fetch.click()
+            await expect(fetch).to_be_focused()  # or a second Enter would fetch another
+            await expect(fetch).to_be_disabled()
             bar = page.get_by_role("progressbar", name=f"{NAME} is being fetched")
             await expect(bar).to_have_attribute("max", json.dumps(len(CONTENT)))
             await page.reload()

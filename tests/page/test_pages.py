@@ -259,6 +259,22 @@ async def test_mcp_servers_are_added_restarted_switched_off_and_removed(shared, 
     async with page.expect_response("**/restart"):
         await entry.get_by_role("button", name="Restart").click()
     await expect(entry).to_contain_text("Ready")
+    place = await entry.get_by_role("button", name="Restart").bounding_box()
+
+    async def fail(route):
+        response = await route.fetch()
+        body = await response.json()
+        body["servers"]["wire"] |= {"last_error": "It has just failed.", "state": "failed"}
+        await route.fulfill(response=response, json=body)
+
+    await page.route("**/api/v1/mcp/servers", fail)
+    await page.reload()
+    await entry.locator(".card-head").click()
+    await expect(entry).to_contain_text("It has just failed.")
+    assert await entry.get_by_role("button", name="Restart").bounding_box() == place
+    await page.unroute("**/api/v1/mcp/servers")
+    await page.reload()
+    await entry.locator(".card-head").click()
     await entry.get_by_role("button", name="Show log").click()
     await expect(entry).to_contain_text("[ended: it was stopped]")
     await expect(page.get_by_text("Failed", exact=True)).to_be_visible()

@@ -141,6 +141,13 @@ async def send(page: Page, message: str) -> None:
     await page.get_by_role("button", name="Send", exact=True).click()
 
 
+LEAVE_UNSETTLED = """() => {
+  const later = window.setTimeout;
+  window.setTimeout = (run, after, ...rest) => (after === 1000 ? 0 : later(run, after, ...rest));
+}"""
+"""Script for a page where what has changed or moved takes no click, however long that is ago."""
+
+
 async def choose_model(page: Page, name: str) -> None:
     await page.get_by_role("button", name="Model: ").click()
     await page.get_by_role("option", name=name, exact=False).first.click()

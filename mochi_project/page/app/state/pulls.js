@@ -41,6 +41,6 @@ export async function pull(name) {
   } catch (error) {
     fail(error);
   }
+  await load().catch(fail); // it is not offered any more when it is no longer being fetched
   report(name, null);
-  await load().catch(fail);
 }

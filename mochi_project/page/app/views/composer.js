@@ -8,6 +8,7 @@ import { DictateButton } from "./dictation.js";
 import { focusMain, isTouched } from "./focus.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./parts.js";
+import { useSettled } from "./stillness.js";
 import { ToolMenu } from "./tool-menu.js";
 
 const MOST_FILES = 20;
@@ -83,11 +84,15 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
   }, [text]);
 
   const isAnswering = Boolean(onStop);
+  const isSettled = useSettled(isAnswering, false); // what stops has become what sends, or the other way round
+  const wasOnStop = useRef(false);
   useLayoutEffect(() => {
-    if (!isAnswering && document.activeElement?.matches(".send")) focusMain(); // what stops has become what sends
+    wasOnStop.current = !isAnswering && document.activeElement?.matches(".send");
+    if (wasOnStop.current) focusMain();
   }, [isAnswering]);
 
   const write = (value) => {
+    wasOnStop.current = false;
     setText(value);
     drafts.write(session, value);
   };
@@ -113,14 +118,15 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
       setFiles((added) => [...files, ...added]);
     }
     setSending(false);
-    area.current?.focus();
+    const { activeElement } = document; // somebody may be writing elsewhere by now
+    if (activeElement === document.body || area.current?.form.contains(activeElement)) area.current?.focus();
   };
   const onKey = (event) => {
     // The Enter that ends a composition has this code in Safari. With a touched keyboard there is no Shift.
     const isComposing = event.isComposing || event.keyCode === 229;
     if (event.key !== "Enter" || event.shiftKey || isComposing || isTouched) return;
     event.preventDefault();
-    submit();
+    if (isSettled || !wasOnStop.current) submit(); // else it was to stop
   };
   const onPaste = (event) => {
     const pasted = [...event.clipboardData.files];
@@ -161,10 +167,10 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
       <${DictateButton} key=${session} area=${area}
         onText=${(said) => write([area.current.value.trimEnd(), said].filter(Boolean).join(" "))} />
       ${isAnswering
-        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} onClick=${onStop}>
-            <${Icon} name="stop" /></button>`
+        ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} aria-disabled=${!isSettled}
+            onClick=${onStop}><${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
-            aria-disabled=${Boolean(isEmpty || isSending || isOff)}><${Icon} name="send" /></button>`}
+            aria-disabled=${Boolean(isEmpty || isSending || isOff || !isSettled)}><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }

@@ -1,12 +1,13 @@
 // What a new chat begins with: what is here to answer, what is missing, and what can be tried.
 
-import { html, useEffect, useValue } from "../library.js";
+import { html, useEffect, useRef, useValue } from "../library.js";
 import { address } from "../router.js";
 import { isMissing, models, tools } from "../state/catalogue.js";
 import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { ActionButton, reasonOf } from "./parts.js";
 import { Pulls } from "./pulls.js";
+import { useMoves, useSettled } from "./stillness.js";
 
 /** Return three things to try: those that use tools first, where the model and the tools can. */
 function suggestionsFor(model, known) {
@@ -58,6 +59,17 @@ function Providers({ list }) {
     ${[...counts].map(([provider, count]) => `${provider}: ${t.modelCount(count, null)}`).join(" · ")}</p>`;
 }
 
+/** A click sends one, so they take none when they have just become others, or what has come above has moved them. */
+function Suggestions({ list, onTry }) {
+  const place = useRef(null);
+  const moves = useMoves(place);
+  const isSettled = useSettled([moves, ...list.map(({ text }) => text)].join());
+  return html`<ul class="suggestions" ref=${place}>
+    ${list.map(({ text, uses }) => html`<li key=${text}>
+      <button type="button" aria-disabled=${!isSettled} onClick=${() => onTry(text, uses)}>${text}</button></li>`)}
+  </ul>`;
+}
+
 /** `onTry(text, uses)` begins a chat with a suggestion, and the tools that it uses. */
 export function Greeting({ model, isLoaded, onTry }) {
   const { value: { models: list, problems: listed }, error } = useValue(models.state);
@@ -72,13 +84,10 @@ export function Greeting({ model, isLoaded, onTry }) {
   const callsTools = list.some(({ capabilities }) => capabilities.includes("tools"));
   return html`<div class="greeting">
     <h1>${t.greeting}</h1>
-    ${isLoaded && html`<${Providers} list=${list} />`}
+    ${isLoaded ? html`<${Providers} list=${list} />` : html`<p class="hint">${"\u00a0"}</p>`}
     ${model?.provider === "local" && html`<p class="hint">${t.aboutBuiltIn(model.capabilities.includes("tools"))}</p>`}
     ${isLoaded && isAway && html`<${Problems} problems=${problems} />`}
-    <ul class="suggestions">
-      ${suggestions.map(({ text, uses }) => html`<li key=${text}>
-        <button type="button" onClick=${() => onTry(text, uses)}>${text}</button></li>`)}
-    </ul>
+    <${Suggestions} list=${suggestions} onTry=${onTry} />
     ${isLoaded && !callsTools && html`<${Pulls} onlyTools />`}
   </div>`;
 }

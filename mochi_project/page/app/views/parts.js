@@ -116,13 +116,13 @@ export function Problems({ problems }) {
 }
 
 /** A button that does something on the server and takes nothing meanwhile. */
-export function ActionButton({ run, label, kind = "", small = false }) {
+export function ActionButton({ run, label, kind = "", small = false, isOff = false }) {
   const [isBusy, setBusy] = useState(false);
   const onClick = async () => {
     setBusy(true);
     await attempt(run);
     setBusy(false);
   };
-  return html`<button type="button" class="${kind} ${small ? "small" : ""}" aria-disabled=${isBusy}
+  return html`<button type="button" class="${kind} ${small ? "small" : ""}" aria-disabled=${isBusy || isOff}
     onClick=${onClick}>${label}</button>`;
 }

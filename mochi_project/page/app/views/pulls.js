@@ -27,9 +27,9 @@ export function Pulls({ onlyTools = false }) {
       <div class="card-head"><${Icon} name="model" /><span class="name">${model.name}</span>
         ${running[model.name]
           ? html`<${PullProgress} name=${model.name} progress=${running[model.name]} />`
-          : html`<span class="summary">${t.megabytes(Math.round(model.size_mb))}${callsTools(model) && `, ${t.callsTools}`}</span>
-            <button type="button" class="small" aria-label=${t.pullNamed(model.name)}
-              onClick=${() => pull(model.name)}>${t.pull}</button>`}
+          : html`<span class="summary">${t.megabytes(Math.round(model.size_mb))}${callsTools(model) && `, ${t.callsTools}`}</span>`}
+        <button type="button" class="small" aria-label=${t.pullNamed(model.name)}
+          aria-disabled=${Boolean(running[model.name])} onClick=${() => pull(model.name)}>${t.pull}</button>
       </div></li>`)}</ul>
   </section>`;
 }

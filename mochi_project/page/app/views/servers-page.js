@@ -71,15 +71,6 @@ function AddServer({ close }) {
   </form>`;
 }
 
-function Log({ name }) {
-  const [lines, setLines] = useState(null);
-  const load = async () => setLines((await get(`mcp/${part(name)}/log`)).lines);
-  return html`<${ActionButton} small label=${lines === null ? t.showLog : t.reload} run=${load} />
-    ${lines !== null && (lines.length === 0
-      ? html`<p class="hint">${t.logIsEmpty}</p>`
-      : html`<${Code} label=${t.log} text=${lines.join("\n")} />`)}`;
-}
-
 function Server({ server }) {
   const { name, config, state } = server;
   const unusable = Object.entries(server.unusable).map(([tool, reason]) => `${tool}: ${reason}`);
@@ -88,21 +79,27 @@ function Server({ server }) {
     [t.page.tools, server.tools.join(", ")],
     [t.cannotBeUsed, unusable.join("; ")],
   ];
+  const [log, setLog] = useState(null);
+  const loadLog = async () => setLog((await get(`mcp/${part(name)}/log`)).lines);
   const disable = (disabled) => patch(`mcp/${part(name)}`, { config: { disabled } });
-  return html`${server.last_error && html`<p class="error-text" dir="auto">${visible(server.last_error)}</p>`}
-    ${server.authorization_url && html`<p><button type="button" class="primary"
-      onClick=${() => confirmLink(server.authorization_url)}>${t.authorize}</button></p>`}
-    <${Facts} facts=${facts} />
-    <h2 class="label">${t.configuration}</h2>
-    <${Code} label=${t.configuration} text=${JSON.stringify(config, null, 2)} />
-    <div class="row wrap">
-      ${state !== "disabled" && html`<${ActionButton} small label=${t.restart}
-        run=${then(() => post(`mcp/${part(name)}/restart`))} />`}
+  // What comes and goes by itself is below the buttons: it must not move them.
+  return html`<div class="row wrap">
+      <${ActionButton} small label=${t.restart} isOff=${state === "disabled"}
+        run=${then(() => post(`mcp/${part(name)}/restart`))} />
       <${ActionButton} small label=${state === "disabled" ? t.enable : t.disable}
         run=${then(() => disable(state !== "disabled"))} />
       <button type="button" class="danger small" onClick=${() => askToRemove(name)}>${t.remove}</button>
+      <${ActionButton} small label=${log === null ? t.showLog : t.reload} run=${loadLog} />
     </div>
-    <${Log} name=${name} />`;
+    ${server.last_error && html`<p class="error-text" dir="auto">${visible(server.last_error)}</p>`}
+    ${server.authorization_url && html`<p><button type="button" class="primary"
+      onClick=${() => confirmLink(server.authorization_url)}>${t.authorize}</button></p>`}
+    ${log !== null && (log.length === 0
+      ? html`<p class="hint">${t.logIsEmpty}</p>`
+      : html`<${Code} label=${t.log} text=${log.join("\n")} />`)}
+    <${Facts} facts=${facts} />
+    <h2 class="label">${t.configuration}</h2>
+    <${Code} label=${t.configuration} text=${JSON.stringify(config, null, 2)} />`;
 }
 
 /** Load the list again whenever a server changes. */
