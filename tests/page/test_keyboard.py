@@ -168,6 +168,22 @@ async def choose_in_menu(page, title, action):
     await page.keyboard.press("Enter")
 
 
+async def test_a_chat_that_moves_in_its_list_keeps_the_focus(shared, page):
+    ids = [await shared.server.new_session("lorem", title=title, tags=["b"]) for title in "cba"]
+    await page.goto(f"{shared.server.url}/#/tag/b")
+    rows = page.get_by_role("main").get_by_role("listitem")
+    await expect(rows).to_have_text([re.compile(f"^{title}") for title in "abc"])
+    menu = rows.get_by_role("button", name="Actions: c")
+    await menu.focus()
+    await page.keyboard.press("Enter")
+    await go_to(page, "^Pin$", "ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(rows).to_have_text([re.compile(f"^{title}") for title in "cab"])
+    await expect(menu).to_be_focused()
+    for each in ids:
+        await shared.server.request("DELETE", f"/sessions/{each}")
+
+
 async def test_a_chat_that_leaves_the_list_gives_the_focus_to_its_neighbour(shared, page):
     for other in (await shared.server.get("/sessions"))[1]["sessions"]:
         await shared.server.post(f"/chat/{other['session_id']}/stop")

@@ -59,8 +59,14 @@ export function keepFocus(root) {
   // A click on what has the focus already is no other focus; one beside everything takes it away.
   for (const type of ["focusin", "click"]) document.addEventListener(type, remember, true);
   document.addEventListener("click", refuse, true);
-  new MutationObserver(() => {
-    if (!last || last.element.isConnected || document.activeElement !== document.body) return;
+  new MutationObserver((records) => {
+    if (!last || document.activeElement !== document.body) return;
+    if (last.element.isConnected) {
+      // What comes to another place is taken out and put in again.
+      const isIn = (node) => node.contains(last.element);
+      if (records.some(({ addedNodes }) => [...addedNodes].some(isIn))) last.element.focus({ preventScroll: true });
+      return;
+    }
     const lost = last;
     last = null;
     focusNeighbour(lost);
