@@ -51,6 +51,14 @@ export function useFocus() {
   return field;
 }
 
+/** A finger leaves `:hover` where it was last. */
+const IN_USE = window.matchMedia("(hover: hover)").matches ? ":is(:hover, :focus-within)" : ":focus-within";
+
+/** Return whether the pointer is over the element, or something in it has the focus. */
+export function isUsed(element) {
+  return element?.matches(IN_USE) ?? false;
+}
+
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */
 export function useDismiss(element, isOpen, dismiss) {
   useLayoutEffect(() => { // from the moment when it is seen

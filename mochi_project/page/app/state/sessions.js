@@ -29,16 +29,15 @@ export class SessionList {
   isLoaded = signal(false);
   hasMore = signal(false);
 
-  #wanted = PAGE;
   #request = new AbortController();
   #newest; // the promise of what is asked for last
   #answered = "";
 
   constructor(filter) {
-    this.filter = signal(filter);
+    this.filter = signal({ ...filter, limit: PAGE });
 
     /** The filter by which `sessions` were found; another one may be on its way. */
-    this.foundBy = signal(filter);
+    this.foundBy = signal(this.filter.peek());
   }
 
   /** Ask for the sessions, in the place of what was asked for before; who waited for that waits for this. */
@@ -52,7 +51,7 @@ export class SessionList {
   async #ask(isReplaced) {
     const asked = this.filter.peek();
     const answer = await get(`sessions${query({
-      query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: this.#wanted,
+      query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
@@ -72,14 +71,12 @@ export class SessionList {
 
   /** Change the filter. */
   find(changes) {
-    this.filter.value = { ...this.filter.peek(), ...changes };
-    this.#wanted = PAGE;
+    this.filter.value = { ...this.filter.peek(), limit: PAGE, ...changes };
     return attempt(() => this.load());
   }
 
   loadMore() {
-    this.#wanted += PAGE;
-    return attempt(() => this.load());
+    return this.find({ limit: this.filter.peek().limit + PAGE });
   }
 }
 

@@ -17,6 +17,7 @@ import { Icon, IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { dateOf, dropOf, Moment } from "./parts.js";
 import { sectionOf } from "./sections.js";
+import { useSteady } from "./steady.js";
 import { askTags } from "./tags.js";
 import { toggleTheme, theme } from "./theme.js";
 
@@ -110,8 +111,8 @@ function Selection({ ids, shown }) {
   </div>`;
 }
 
-function groupOf(session, isSearch) {
-  if (isSearch) return t.found;
+function groupOf(session, isLate) {
+  if (isLate) return t.justNow;
   if (session.pinned) return t.pinned;
   const date = dateOf(session.updated_at);
   if (!date) return t.earlier;
@@ -143,8 +144,8 @@ function List() {
   const more = useValue(sideList.hasMore);
   const loaded = useValue(sideList.isLoaded);
   const unreadable = useValue(sideList.problems);
-  const { query, archived } = useValue(sideList.foundBy);
-  const isSearch = query.trim() !== "";
+  const foundBy = useValue(sideList.foundBy);
+  const isSearch = foundBy.query.trim() !== "";
   const selected = useValue(selection);
   const isSelecting = selected !== null;
   useEffect(() => {
@@ -152,14 +153,14 @@ function List() {
     document.querySelector(".session :checked")?.focus();
     return () => (document.querySelector(".session.open > a") ?? document.querySelector(".session > a"))?.focus();
   }, [isSelecting]);
+  const { placed, props } = useSteady({
+    sessions: all, foundBy, groupOf: isSearch ? () => t.found : groupOf, isHeld: isSelecting,
+  });
   const groups = new Map();
-  for (const session of all) {
-    const group = groupOf(session, isSearch);
-    groups.set(group, [...(groups.get(group) ?? []), session]);
-  }
+  for (const [session, group] of placed) groups.set(group, [...(groups.get(group) ?? []), session]);
   const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
   return html`${isSelecting && html`<${Selection} ids=${selected} shown=${all} />`}
-  <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk}>
+  <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk} ...${props}>
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
@@ -167,7 +168,7 @@ function List() {
         isRunning=${active.has(session.session_id)} isWaiting=${waiting.has(session.session_id)}
         isSelected=${selected?.includes(session.session_id) ?? null} />`)}</ul>
     </section>`)}
-    ${loaded && all.length === 0 && html`<p class="hint">${isSearch || archived ? t.nothingFound : t.noSessions}</p>`}
+    ${loaded && all.length === 0 && html`<p class="hint">${isSearch || foundBy.archived ? t.nothingFound : t.noSessions}</p>`}
     ${more && html`<button type="button" class="quiet wide" onClick=${() => sideList.loadMore()}>${t.showMore}</button>`}
     ${unreadable.length > 0 && html`<p class="hint">${t.unreadable(unreadable.length)}</p>`}
   </nav>`;

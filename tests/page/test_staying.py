@@ -1,0 +1,160 @@
+"""What a click is meant for stays where it is: in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.waiting import until
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+
+PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ids(shared):
+    """Ids of three chats by their titles; the last is the first of the lists."""
+    yield {
+        title: await shared.server.new_session("lorem", title=title, tags=["drink"])
+        for title in ("Tea", "Coffee", "Milk")
+    }
+    for session in await sessions(shared):
+        await shared.server.request("DELETE", f"/sessions/{session['session_id']}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared, ids):
+    async with shared.page() as page:
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+        yield page
+
+
+async def sessions(shared):
+    return (await shared.server.get("/sessions"))[1]["sessions"]
+
+
+async def change(shared, session_id, **changes):
+    """Change a chat, as another window does, which makes it the first of the lists."""
+    assert (await shared.server.request("PATCH", f"/sessions/{session_id}", changes))[0] == 200
+
+
+async def expect_order(rows, *titles):
+    await expect(rows).to_have_text([re.compile(title) for title in titles])
+
+
+def group(page, name):
+    return page.locator(".sessions section").filter(has=page.get_by_role("heading", name=name))
+
+
+async def open_menu(page, title):
+    await page.locator(".session").filter(has_text=title).hover()
+    await page.get_by_role("button", name=f"Actions: {title}").click()
+
+
+@pytest.mark.parametrize("place", ["side", "tag"])
+async def test_chats_stay_while_the_pointer_is_over_them(shared, ids, page, place):
+    rows = page.locator(".session")
+    if place == "tag":
+        await page.get_by_role("link", name="drink 3").click()
+        rows = page.get_by_role("main").get_by_role("listitem")
+    await rows.filter(has_text="Coffee").hover()
+    await change(shared, ids["Tea"], title="Green tea")
+    await shared.server.new_session("lorem", title="Water", tags=["drink"])
+    await expect_order(rows, "Milk", "Coffee", "Green tea", "Water")
+    await page.get_by_role("heading", level=1).hover()
+    await expect_order(rows, "Water", "Green tea", "Milk", "Coffee")
+
+
+async def test_chats_stay_while_one_of_them_has_the_focus(shared, ids, page):
+    await page.keyboard.press("Control+k")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("ArrowDown")
+    coffee = page.get_by_role("link", name="Coffee")
+    await expect(coffee).to_be_focused()
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("link", name="Green tea")).to_be_focused()
+    await page.keyboard.press("Control+k")
+    await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
+
+
+async def test_an_open_menu_stays_and_a_pin_moves_its_chat_at_once(shared, ids, page):
+    await open_menu(page, "Tea")
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+    await expect(page.get_by_role("menu")).to_be_visible()
+    await page.get_by_role("menuitem", name="Pin").click()
+    await expect(group(page, "Pinned").get_by_role("listitem")).to_contain_text("Green tea")
+
+
+async def test_a_chat_that_comes_back_has_its_place_again(page):
+    await open_menu(page, "Coffee")
+    await page.get_by_role("menuitem", name="Delete").click()
+    await expect_order(page.locator(".session"), "Milk", "Tea")
+    await page.keyboard.press("Control+z")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+
+
+async def test_chats_stay_while_several_are_selected(shared, ids, page):
+    await open_menu(page, "Coffee")
+    await page.get_by_role("menuitem", name="Select several").click()
+    await page.get_by_role("textbox", name="Write a message").click()
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+    await page.get_by_role("toolbar").get_by_role("button", name="End").click()
+    await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
+
+
+async def test_another_search_shows_its_own_order_at_once(shared, ids, page):
+    await page.get_by_role("link", name="Milk").hover()
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+    await page.get_by_role("searchbox", name="Search").fill("tea")
+    await expect_order(page.locator(".session"), "Green tea")
+    await page.get_by_role("searchbox", name="Search").fill("")
+    await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
+
+
+async def test_more_chats_come_under_their_own_heading(shared, page):
+    for number in range(60):
+        await shared.server.new_session("lorem", title=f"Chat {number}")
+    await expect(page.get_by_role("link", name="Chat 59")).to_be_visible()
+    await expect(page.locator(".session")).to_have_count(60)
+    await page.get_by_role("button", name="Show more").click()
+    await expect(page.locator(".session")).to_have_count(63)
+    await expect(page.locator(".sessions h2")).to_have_text(["Last 24 hours"])
+
+
+async def test_the_first_chats_to_come_are_no_late_ones(shared, ids):
+    asked, is_due = [], asyncio.Event()
+
+    async def hold(route):
+        asked.append(route)
+        await is_due.wait()
+        await route.continue_()
+
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.route("**/sessions?*", hold)
+        await page.goto(shared.server.url)
+        await page.get_by_role("navigation", name="Conversations").hover()
+        await until(lambda: asked)
+        is_due.set()
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+        await expect(page.locator(".sessions h2")).to_have_text(["Last 24 hours"])
+
+
+async def test_a_finger_that_has_been_in_the_list_holds_nothing(shared, ids):
+    async with shared.page(**PHONE) as page:
+        await page.get_by_role("button", name="Show conversations").tap()
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+        await page.get_by_role("heading", name="Last 24 hours").tap()
+        await change(shared, ids["Tea"], title="Green tea")
+        await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
