@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
+from tests.support.page import drawn
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -158,3 +159,48 @@ async def test_a_finger_that_has_been_in_the_list_holds_nothing(shared, ids):
         await page.get_by_role("heading", name="Last 24 hours").tap()
         await change(shared, ids["Tea"], title="Green tea")
         await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
+
+
+async def test_a_deletion_can_be_undone_while_the_pointer_is_at_it(shared, ids):
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.clock.install()
+        await page.goto(shared.server.url)
+        undo = page.get_by_role("button", name="Undo")
+        tea = page.locator(".session").filter(has_text="Tea")
+        for is_undone in (True, False):
+            await open_menu(page, "Tea")
+            await page.get_by_role("menuitem", name="Delete").click()
+            await undo.hover()
+            await page.clock.fast_forward(8_000)
+            await drawn(page)
+            await expect(undo).to_have_count(1)
+            if is_undone:
+                await undo.click()
+                await expect(tea).to_have_count(1)
+        await page.get_by_role("heading", level=1).hover()
+        await expect(undo).to_have_count(0)
+        await until(lambda: sessions(shared), lambda left: len(left) == 2)
+
+
+async def test_nothing_moves_an_undo_or_puts_it_away(shared, page):
+    await page.goto(f"{shared.server.url}/#/tools")
+    copy = page.get_by_role("button", name="Copy the example")
+    await expect(copy).to_be_visible()
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await open_menu(page, "Tea")
+    await page.get_by_role("menuitem", name="Delete").click()
+    undo = page.get_by_role("button", name="Undo")
+    await undo.hover()
+    place = await undo.bounding_box()
+    await page.context.set_offline(True)
+    await expect(page.get_by_text("No connection to the server")).to_be_visible()
+    assert await undo.bounding_box() == place
+    await page.context.set_offline(False)
+    await expect(page.get_by_text("No connection to the server")).to_have_count(0)
+    for _ in range(5):
+        await copy.press("Enter")
+    await expect(page.get_by_text("Copied")).to_have_count(4)
+    assert await undo.bounding_box() == place
+    await undo.click()
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")

@@ -1,10 +1,12 @@
 // Short messages at the edge of the page, and actions that can be undone for a while.
 
-import { effect, signal } from "../library.js";
+import { effect, isUsed, signal } from "../library.js";
 import { route } from "../router.js";
 import { t } from "../texts.js";
 
-const SECONDS = 7;
+const MILLISECONDS = 7000;
+const LONGER = 1000; // milliseconds
+const MOST = 4; // more only where older ones have an action
 
 /** `{id, text, kind, action: {label, run} or null}` each, the oldest first. */
 export const notices = signal([]);
@@ -15,11 +17,23 @@ export function dismiss(id) {
   notices.value = notices.value.filter((notice) => notice.id !== id);
 }
 
-export function notify(text, { kind = "info", action = null, seconds = SECONDS } = {}) {
+/** Do something after a while, but not while a person is at the notices: an *Undo* would slide away from the pointer. */
+function later(run) {
+  let timer;
+  const wait = (milliseconds) => {
+    timer = setTimeout(() => (isUsed(document.querySelector(".notices")) ? wait(LONGER) : run()), milliseconds);
+  };
+  wait(MILLISECONDS);
+  return () => clearTimeout(timer);
+}
+
+export function notify(text, { kind = "info", action = null } = {}) {
   count += 1;
   const id = count;
-  notices.value = [...notices.value.slice(-3), { id, text, kind, action, place: location.hash }];
-  setTimeout(() => dismiss(id), seconds * 1000);
+  const latest = notices.value.slice(1 - MOST);
+  const kept = notices.value.filter((notice) => notice.action || latest.includes(notice));
+  notices.value = [...kept, { id, text, kind, action, place: location.hash }];
+  later(() => dismiss(id));
   return id;
 }
 
@@ -51,21 +65,20 @@ const waiting = new Set();
 export function doUnlessUndone(text, { run, undo }) {
   const commit = () => {
     if (!waiting.delete(commit)) return;
-    clearTimeout(timer);
+    stop();
     attempt(run);
   };
-  const timer = setTimeout(() => {
+  const stop = later(() => {
     dismiss(id);
     commit();
-  }, SECONDS * 1000);
+  });
   waiting.add(commit);
   const id = notify(text, {
-    seconds: SECONDS,
     action: {
       label: t.undo,
       run: () => {
         waiting.delete(commit);
-        clearTimeout(timer);
+        stop();
         dismiss(id);
         undo();
       },

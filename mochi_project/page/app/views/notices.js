@@ -10,11 +10,11 @@ export function Notices() {
   const shown = useValue(notices);
   const isLost = useValue(connectionLost);
   return html`<div class="notices" role="status">
-    ${isLost && html`<div class="notice error" key="lost">${t.connectionLost}</div>`}
     ${shown.map(({ id, text, kind, action }) => html`<div class="notice ${kind}" key=${id}>
       <span class="notice-text" dir="auto">${text}</span>
       ${action && html`<button type="button" class="link" aria-keyshortcuts="Control+Z" title="Ctrl+Z" onClick=${action.run}>${action.label}</button>`}
       <${IconButton} icon="close" label=${t.close} onClick=${() => dismiss(id)} />
     </div>`)}
+    ${isLost && html`<div class="notice error" key="lost">${t.connectionLost}</div>`}
   </div>`;
 }
