@@ -156,7 +156,9 @@ async def test_a_finger_that_has_been_in_the_list_holds_nothing(shared, ids):
     async with shared.page(**PHONE) as page:
         await page.get_by_role("button", name="Show conversations").tap()
         await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
-        await page.get_by_role("heading", name="Last 24 hours").tap()
+        heading = page.get_by_role("heading", name="Last 24 hours")
+        await heading.tap()
+        await heading.hover()  # as some browsers leave it after a tap
         await change(shared, ids["Tea"], title="Green tea")
         await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
 
