@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import Route, async_playwright, expect
 
 from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.local_model import folder_with_model
@@ -18,11 +19,13 @@ from tests.support.page import (
     answered,
     browser_with_server,
     choose_model,
+    drawn,
     expect_accessible,
     scripted,
     send,
 )
 from tests.support.server import ROOT, running_server
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -134,6 +137,90 @@ async def test_a_message_to_a_model_that_is_not_here_asks_for_another_one(shared
         await answered(page, 2)
         await expect(page.locator(".answer").last).to_contain_text("Slowly.")
         await expect(box).to_have_value("")
+
+
+@asynccontextmanager
+async def models_come_late(page, answer=None):
+    """Hold the list of models until the block ends, and give this answer then; yields: asked."""
+    is_asked, is_due, is_given = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+        await is_due.wait()
+        await (answer or Route.continue_)(route)
+        is_given.set()
+
+    await page.route("**/api/v1/models", hold)
+    yield is_asked
+    is_due.set()
+    await until(is_given.is_set)
+    await drawn(page)
+
+
+async def test_nobody_is_asked_for_a_model_in_a_chat_that_was_left(shared):
+    session = await old_chat(shared, "How?", "By hand.")
+    async with shared.page(f"/#/chat/{session}") as page:
+        await expect(page.get_by_text("gpt-4o, is not here")).to_be_visible()
+        async with models_come_late(page) as is_asked:
+            await send(page, "And then?")
+            await until(is_asked.is_set)
+            await page.get_by_role("button", name="New chat").click()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.go_back()
+        await expect(page.get_by_role("textbox", name="Write a message")).to_have_value("And then?")
+
+
+@pytest.mark.parametrize("place", ["dialog", "box"])
+async def test_a_model_that_comes_late_moves_no_other_one(shared, place):
+    session = await old_chat(shared, "How?")
+    async with shared.page(f"/#/chat/{session}") as page:
+        options = page.get_by_role("option")
+        name = {"dialog": "Answer with …", "box": "Model: gpt-4o"}[place]
+        button = page.get_by_role("button", name=name)
+        await expect(button).to_be_visible()
+        new = {"name": "a-new-one", "provider": "a"}
+        async with models_come_late(page, with_first(new)):
+            await button.click()
+            await expect(options).to_have_count(3)
+            before = await places(options)
+        await expect(options).to_have_count(4)
+        await expect(options.last).to_contain_text("a-new-one")
+        assert (await places(options))[:-1] == before
+        await page.keyboard.press("Escape")
+        async with page.expect_response("**/api/v1/models"):
+            await button.click()
+        await expect(options.first).to_contain_text("a-new-one")
+
+
+async def places(options):
+    return await options.evaluate_all("all => all.map(each => each.getBoundingClientRect().y)")
+
+
+def with_first(model):
+    """Answer with this model before the others."""
+
+    async def answer(route):
+        response = await route.fetch()
+        body = await response.json()
+        models = [body["models"][0] | model, *body["models"]]
+        await route.fulfill(response=response, json={**body, "models": models})
+
+    return answer
+
+
+async def test_a_list_that_cannot_be_loaded_again_stays(shared):
+    async with shared.page("/#/models") as page:
+        entry = page.get_by_role("button", name="lorem-small")
+        await expect(entry).to_be_visible()
+        refusal = {"error": {"code": "BUSY", "message": "Too much at once."}}
+        await page.route(
+            "**/api/v1/models", lambda route: route.fulfill(status=503, json=refusal), times=1
+        )
+        await page.get_by_role("button", name="Reload").click()
+        await expect(page.get_by_role("alert")).to_have_text("Too much at once.")
+        await expect(entry).to_be_visible()
+        await page.get_by_role("button", name="Reload").click()
+        await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_a_model_that_went_while_its_chat_was_open_is_replaced(shared):

@@ -5,6 +5,7 @@ import { signal } from "../library.js";
 import { go } from "../router.js";
 import { preference } from "../storage.js";
 
+/** Its state is `{value, loaded, error}`: what has come last, whether anything has, and why the last request had none, or null. */
 function resource(path, empty) {
   const state = signal({ value: empty, loaded: false, error: null });
   let request = null;
@@ -16,7 +17,7 @@ function resource(path, empty) {
     try {
       next = { value: await get(path), loaded: true, error: null };
     } catch (error) {
-      next = { ...state.peek(), loaded: true, error };
+      next = { ...state.peek(), error };
     }
     if (number < latest) await request; // a later one, which knows more
     else state.value = next;
@@ -49,8 +50,7 @@ export const rules = resource("policies", { policies: [], problems: [] });
 
 /** Return whether a model is not in the list, once there is one. */
 export function isMissing(name) {
-  const { loaded, error } = models.state.peek();
-  return loaded && !error && Boolean(name) && !modelNamed(name);
+  return models.state.peek().loaded && Boolean(name) && !modelNamed(name);
 }
 
 /** Begin a chat with a model, a preset or an agent. */

@@ -18,7 +18,6 @@ import { IconButton } from "./icons.js";
 import { Menu } from "./menu.js";
 import { askModel, ModelPicker } from "./model-picker.js";
 import { NarrowButtons } from "./page-frame.js";
-import { SettingsPanel } from "./settings-panel.js";
 import { sessionActions } from "./sidebar.js";
 
 /** The name of what drafts of a new chat are kept under. */
@@ -63,8 +62,8 @@ function PageHead({ model, onModel, title = null, children, openSidebar, setting
     <${ModelPicker} value=${model} onChange=${onModel} />
     ${title === null ? html`<span class="grow"></span>` : title}
     ${children}
-    <${IconButton} icon="gear" label=${t.chatSettings} id="chat-settings" aria-expanded=${`${settings.isOpen}`}
-      onClick=${settings.isOpen ? settings.close : settings.open} />
+    <${IconButton} icon="gear" label=${t.chatSettings} id="chat-settings" aria-expanded=${`${settings.Panel !== null}`}
+      onClick=${settings.Panel ? settings.close : settings.open} />
   </header>`;
 }
 
@@ -78,13 +77,18 @@ function ChatMenu({ session, save }) {
   return html`<${Menu} label=${t.actionsOfChat} items=${sessionActions(named, save)} />`;
 }
 
+/** Return `{Panel, open, close}`: the panel is loaded when it is opened first, and null while it is closed. */
 function useSettingsPanel() {
-  const [isOpen, setOpen] = useState(false);
+  const [Panel, setPanel] = useState(null);
+  const open = () => attempt(async () => {
+    const { SettingsPanel } = await import("./settings-panel.js");
+    setPanel(() => SettingsPanel);
+  });
   const close = () => {
-    setOpen(false);
+    setPanel(null);
     document.getElementById("chat-settings").focus();
   };
-  return { isOpen, open: () => setOpen(true), close };
+  return { Panel, open, close };
 }
 
 export function SessionPage({ id, openSidebar }) {
@@ -112,6 +116,7 @@ function OpenSession({ chat, openSidebar }) {
   const onSend = async (text, files) => {
     if (isMissing(session.model)) await models.reload(); // it may have come meanwhile
     if (isMissing(session.model)) {
+      if (!chat.isOpen) return false; // nobody asks of a chat that one has left
       const name = await askModel();
       if (!name || !(await withModel(name))) return false;
     }
@@ -130,7 +135,7 @@ function OpenSession({ chat, openSidebar }) {
         <${Composer} session=${id} model=${model} kept=${kept} onStop=${now || sent ? () => attempt(() => chat.stop()) : null}
           onSend=${onSend} />
       </div>
-      ${panel.isOpen && html`<${SettingsPanel} chat=${chat} settings=${session} status=${status}
+      ${panel.Panel && html`<${panel.Panel} chat=${chat} settings=${session} status=${status}
         close=${panel.close} kept=${kept} />`}
     </div>
   </main>`;
@@ -145,7 +150,7 @@ function withTools({ tool_settings: before, ...others }, uses) {
 }
 
 export function NewChatPage({ openSidebar }) {
-  const { value, loaded } = useValue(models.state);
+  const { value, loaded, error } = useValue(models.state);
   const [chosen, setChosen] = useState(null);
   const [draft, setDraft] = useState({});
   const [isStarting, setStarting] = useState(false);
@@ -192,16 +197,16 @@ export function NewChatPage({ openSidebar }) {
     <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${panel} />
     <div class="columns">
       <div class="column">
-        <div class="scroller"><${Greeting} model=${model} isLoaded=${loaded}
+        <div class="scroller"><${Greeting} model=${model}
           onTry=${(text, uses) => start(text, [], uses)} />
           <div class="messages"><${Failure} chat=${newChat} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}
             withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}
             /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
-          isOff=${(loaded && !name) || isStarting} />
+          isOff=${((loaded || error) && !name) || isStarting} />
       </div>
-      ${panel.isOpen && html`<${SettingsPanel} chat=${newChat} settings=${draft} status=${null}
+      ${panel.Panel && html`<${panel.Panel} chat=${newChat} settings=${draft} status=${null}
         close=${panel.close} kept=${kept} />`}
     </div>
   </main>`;

@@ -5,10 +5,10 @@ import { t } from "../texts.js";
 
 const shown = signal(null);
 
-/** Show a dialog; `view` gets `close`. Resolves with what `close` is called with, else null. */
+/** Show a dialog; `view` gets `close`. Resolves with what `close` is called with, else null; so it does while another is shown. */
 export function openDialog(title, view) {
+  if (shown.peek()) return Promise.resolve(null);
   return new Promise((resolve) => {
-    shown.peek()?.resolve(null);
     shown.value = { title, view, resolve };
   });
 }

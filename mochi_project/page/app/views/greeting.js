@@ -71,14 +71,14 @@ function Suggestions({ list, onTry }) {
 }
 
 /** `onTry(text, uses)` begins a chat with a suggestion, and the tools that it uses. */
-export function Greeting({ model, isLoaded, onTry }) {
-  const { value: { models: list, problems: listed }, error } = useValue(models.state);
+export function Greeting({ model, onTry }) {
+  const { value: { models: list, problems: listed }, loaded: isLoaded, error } = useValue(models.state);
   const problems = error?.details.problems ?? (error ? [error] : listed);
   const suggestions = useSuggestions(model, isLoaded && model);
   useEffect(() => {
     tools.reload();
   }, []);
-  if (isLoaded && !model) return html`<${NoModel} problems=${problems} isListed=${!error} />`;
+  if ((isLoaded || error) && !model) return html`<${NoModel} problems=${problems} isListed=${!error} />`;
   const isAlone = list.every(({ provider }) => provider === "local"); // nothing but the built-in models
   const isAway = isMissing(preference.read("model")) || isAlone;
   const callsTools = list.some(({ capabilities }) => capabilities.includes("tools"));

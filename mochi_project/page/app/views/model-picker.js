@@ -9,9 +9,9 @@ import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
 
 /** Return what is worth knowing of a model before it is chosen. */
-function about({ parameter_size: parameters, size_mb: size, capabilities, description }, isLoaded) {
+function about({ parameter_size: parameters, size_mb: size, capabilities, description }) {
   return [
-    isLoaded && t.isInMemory, description, parameters, size && t.megabytes(Math.round(size)),
+    description, parameters, size && t.megabytes(Math.round(size)),
     ...capabilities.filter((each) => each !== "completion"),
   ].filter(Boolean).join(" · ");
 }
@@ -34,26 +34,33 @@ function Option({ model, value, active, choose, isLoaded }) {
   }, [isActive]);
   return html`<div role="option" id=${`model ${name}`} aria-selected=${`${name === value}`} ref=${element}
     class=${isActive ? "active" : ""} onClick=${() => choose(name)}>
-    <span class="name"><bdi>${visible(name)}</bdi></span>
-    <span class="about" dir="auto">${visible(about(model, isLoaded))}</span>
+    <span class="row"><span class="name"><bdi>${visible(name)}</bdi></span>
+      ${isLoaded && html`<span class="tag">${t.isInMemory}</span>`}</span>
+    <span class="about" dir="auto">${visible(about(model))}</span>
   </div>`;
 }
 
 function List({ value, choose }) {
-  const { value: answer } = useValue(models.state);
+  const { value: answer, loaded: isKnown } = useValue(models.state);
   const loaded = useValue(inMemory.state).value.models.map(({ name }) => name);
   const [words, setWords] = useState("");
   const field = useFocus();
   const [chosen, setActive] = useState(null);
+  const first = useRef(null); // names of what was there when it was opened
+  if (isKnown) first.current ??= answer.models.map(({ name }) => name);
+  const isLate = ({ name }) => first.current && !first.current.includes(name);
   useEffect(() => {
+    models.reload(); // one may have come meanwhile
     inMemory.reload();
   }, []);
   const wanted = words.toLowerCase().split(/\s+/);
   const shown = answer.models.filter((model) => {
-    const text = `${model.name} ${model.provider} ${about(model, loaded.includes(model.name))}`.toLowerCase();
+    const state = loaded.includes(model.name) ? t.isInMemory : "";
+    const text = `${model.name} ${model.provider} ${about(model)} ${state}`.toLowerCase();
     return wanted.every((word) => text.includes(word));
   });
-  const groups = groupsOf(shown);
+  // What comes late comes last: a click may be meant for what is there.
+  const groups = [...groupsOf(shown.filter((model) => !isLate(model))), ...groupsOf(shown.filter(isLate))];
   const names = groups.flatMap(([, members]) => members.map(({ name }) => name)); // as they are seen
   const active = [chosen, value].find((name) => names.includes(name)) ?? names[0];
   const onKey = (event) => {
@@ -72,7 +79,7 @@ function List({ value, choose }) {
       aria-activedescendant=${active && `model ${active}`} value=${words} onKeyDown=${onKey}
       onInput=${(event) => setWords(event.target.value)} />
     <div role="listbox" id="models" aria-label=${t.model} tabindex="-1" autofocus=${isTouched} ref=${isTouched ? field : null}>
-      ${groups.map(([group, members]) => html`<div role="group" aria-label=${group} key=${group}>
+      ${groups.map(([group, members], index) => html`<div role="group" aria-label=${group} key=${`${index} ${group}`}>
         <div class="group-name" aria-hidden="true">${group}</div>
         ${members.map((model) => html`<${Option} key=${model.name} model=${model} value=${value}
           active=${active} choose=${choose} isLoaded=${loaded.includes(model.name)} />`)}
@@ -84,7 +91,7 @@ function List({ value, choose }) {
 
 /** `value` may be the name of a model that is not there any more. */
 export function ModelPicker({ value, onChange }) {
-  const { loaded } = useValue(models.state);
+  const { loaded, error } = useValue(models.state);
   const [isOpen, setOpen] = useState(false);
   const element = useRef(null);
   const close = () => {
@@ -97,7 +104,7 @@ export function ModelPicker({ value, onChange }) {
     if (name !== value) onChange(name);
   };
   const isGone = isMissing(value);
-  const name = value || (loaded ? t.noModel : t.loading);
+  const name = value || (loaded || error ? t.noModel : t.loading);
   return html`<div class="picker" ref=${element}>
     <button type="button" id="model" class="quiet model-choice" aria-haspopup="listbox" aria-expanded=${`${isOpen}`}
       aria-label=${`${t.model}: ${name}${isGone ? `, ${t.notHere}` : ""}`} onClick=${() => setOpen(!isOpen)}>
@@ -110,7 +117,4 @@ export function ModelPicker({ value, onChange }) {
 }
 
 /** Ask which model shall answer; resolves with its name, or null. */
-export function askModel() {
-  models.reload(); // it may have come meanwhile
-  return openDialog(t.answerWith, ({ close }) => html`<${List} value=${null} choose=${close} />`);
-}
+export const askModel = () => openDialog(t.answerWith, ({ close }) => html`<${List} value=${null} choose=${close} />`);

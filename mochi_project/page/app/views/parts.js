@@ -37,11 +37,11 @@ export function reasonOf({ code, message }) {
 /** A line that says what went wrong. */
 export const problemLine = (error) => html`<p class="error-text" role="alert">${error.message}</p>`;
 
-/** What is loaded: a line while it comes, or when it has failed or cannot be drawn; else its children. */
+/** What is loaded: a line while it comes, or when it has failed or cannot be drawn; else its children, which stay when they cannot be loaded again. */
 export function Loaded({ state, children }) {
-  if (state.error) return problemLine(state.error);
-  if (!state.loaded) return html`<p class="hint" role="status">${t.loading}</p>`;
-  return html`<${Boundary} fallback=${problemLine}>${children}</${Boundary}>`;
+  const problem = state.error && problemLine(state.error);
+  if (!state.loaded) return problem ?? html`<p class="hint" role="status">${t.loading}</p>`;
+  return html`<${Boundary} fallback=${problemLine}>${children}</${Boundary}>${problem}`;
 }
 
 /** An entry of a list; `load` is called when it is opened, and `body` gets what it resolves to. */

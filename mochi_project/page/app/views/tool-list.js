@@ -4,7 +4,7 @@ import { html, useRef, useState } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { NoneYet, useFresh } from "./parts.js";
+import { NoneYet, problemLine, useFresh } from "./parts.js";
 
 const MANY = 8; // from there on they can be searched
 
@@ -63,7 +63,7 @@ function useChosenFirst(groups, chosen, loaded) {
 
 /** `settings` are those of tools; `onChange(changes)` gets what a choice changes of them. */
 export function ToolList({ settings, onChange, disabled = false, field }) {
-  const { value, loaded } = useFresh(tools);
+  const { value, loaded, error } = useFresh(tools);
   const [words, setWords] = useState("");
   const names = chosenTools(settings, value);
   const chosen = new Set(names);
@@ -86,5 +86,6 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
     ${loaded && shown.length === 0 && (all.length === 0 ? html`<${NoneYet} page="tools" />` : html`<p class="hint">${t.nothingFound}</p>`)}
     <div class="choices" tabindex="0" role="group" aria-label=${t.page.tools}>
       ${shown.map((group) => html`<${Group} key=${group.name} ...${group} chosen=${chosen} set=${set} disabled=${disabled} />`)}
-    </div>`;
+    </div>
+    ${error && problemLine(error)}`;
 }
