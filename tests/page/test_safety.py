@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import pytest_asyncio
@@ -49,7 +50,7 @@ async def shared(tmp_path_factory):
 
 
 async def enter_token(page, token=TOKEN):
-    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("textbox", name="Token").fill(token)
     await page.get_by_role("button", name="Open").click()
 
 
@@ -135,6 +136,53 @@ async def test_the_page_works_where_the_browser_keeps_nothing(shared):
         await page.go_back()
         await expect(page.locator(".answer")).to_contain_text("Welcome.")
         await expect(box).to_have_value("Not yet sent")
+
+
+async def test_a_token_that_is_refused_later_takes_nothing_that_is_written(shared):
+    session_id = await shared.server.new_session("lorem")
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await enter_token(page)
+        await send(page, scripted("Welcome.", question="Who is there?"))
+        await answered(page)
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        field = page.locator(".editor textarea")
+        await field.fill("Is somebody there?")
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        dialog = page.get_by_role("dialog", name="Token")
+        await expect(dialog).to_contain_text("refused this token")
+        await expect_accessible(page)
+        await page.keyboard.press("Escape")
+        await expect(dialog.get_by_role("textbox", name="Token")).to_be_focused()
+        await enter_token(page, "wrong")
+        await expect(dialog).to_contain_text("refused this token")
+        await enter_token(page)
+        await expect(dialog).to_have_count(0)
+        await expect(field).to_have_value("Is somebody there?")
+        await expect(field).to_be_focused()
+        await page.get_by_role("button", name="Ask again").click()
+        await expect(page.locator(".question")).to_contain_text("Is somebody there?")
+
+
+STALL = {"stall": {"seconds": 3600, "after_words": 3}}
+
+
+async def test_an_answer_goes_on_when_there_is_a_token_again(shared):
+    session_id = await shared.server.new_session("lorem")
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await enter_token(page)
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_be_visible()
+        refusal = {"error": {"code": "UNAUTHORIZED", "message": "No."}}
+        await page.route(
+            re.compile("/runs/[^/]+/events"),
+            lambda route: route.fulfill(status=401, json=refusal),
+            times=1,
+        )
+        await send(page, scripted([{"text_message": {"text": "one two three four"}}, STALL]))
+        await enter_token(page)
+        await expect(page.locator(".answer[aria-busy=true]")).to_contain_text("one two")
+        await page.get_by_role("button", name="Stop").click()
+        await answered(page)
 
 
 BLOCKS = ".markdown > div.block"  # which the page makes itself, with a style

@@ -12,6 +12,9 @@ const base = new URL("api/v1/", root);
 /** Whether the server has refused a request because it had no token, or a wrong one. */
 export const tokenIsMissing = signal(false);
 
+/** Whether the server has taken a token since the page was loaded. */
+export let hadToken = false;
+
 /** Whether a stream has lost its connection, and the page tries to connect again. */
 export const connectionLost = signal(false);
 
@@ -57,7 +60,10 @@ async function send(method, path, { body, headers = {}, signal: abort } = {}) {
     if (abort?.aborted) throw error;
     throw unreachable();
   }
-  if (response.ok) return response;
+  if (response.ok) {
+    hadToken ||= Boolean(options.headers.Authorization);
+    return response;
+  }
   throw errorOf(response.status, await response.json().catch(() => null), options.headers);
 }
 

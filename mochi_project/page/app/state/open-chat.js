@@ -19,7 +19,7 @@ export async function open(chat) {
 
 // It is opened anew once there is a token.
 effect(() => {
-  if (tokenIsMissing.value) open(chatOf(null));
+  if (!tokenIsMissing.value) openChat.peek().open();
 });
 
 // Another tab or program may start a run of the open session, or change it.

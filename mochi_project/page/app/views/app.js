@@ -1,7 +1,7 @@
 // The whole page: the sidebar, and what the address says beside it.
 
-import { tokenIsMissing } from "../api.js";
-import { html, signal, useEffect, useState, useValue } from "../library.js";
+import { hadToken, tokenIsMissing } from "../api.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { undoLast } from "../state/notices.js";
 import { token } from "../storage.js";
@@ -26,23 +26,33 @@ async function loadPages() {
   }
 }
 
-function TokenPage() {
+function TokenForm() {
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.target);
     token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
     tokenIsMissing.value = false;
   };
-  return html`<main class="token-page">
-    <form onSubmit=${submit}>
-      <h1>mochi</h1>
-      <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
-      <label class="field"><span>${t.token}</span>
-        <input type="password" name="token" required autocomplete="off" /></label>
-      <label class="check"><input type="checkbox" name="device" />${t.keepToken}</label>
-      <button class="primary">${t.open}</button>
-    </form>
-  </main>`;
+  return html`<form class="token" onSubmit=${submit}>
+    <h1>mochi</h1>
+    <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
+    <label class="field"><span>${t.token}</span>
+      <input type="password" name="token" required autocomplete="off" /></label>
+    <label class="check"><input type="checkbox" name="device" />${t.keepToken}</label>
+    <button class="primary">${t.open}</button>
+  </form>`;
+}
+
+/** Asks for a token above the page, whose token is refused by now: what is written there stays. */
+function TokenDialog() {
+  const element = useRef(null);
+  useLayoutEffect(() => {
+    const { current } = element;
+    current.showModal();
+    return () => current.close(); // it gives the focus back
+  }, []);
+  return html`<dialog ref=${element} aria-label=${t.token} onClose=${({ target }) => target.isConnected && target.showModal()}>
+    <${TokenForm} /></dialog>`;
 }
 
 /** Return whether something is written in the field that has the focus, which the browser may undo. */
@@ -55,6 +65,7 @@ function onKey(event) {
     document.getElementById("search")?.focus();
   } else if (isCommand && event.shiftKey && event.key.toLowerCase() === "o") {
     event.preventDefault();
+    document.activeElement.blur();
     go("");
   } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !isWriting(event)) {
     if (undoLast()) event.preventDefault();
@@ -81,7 +92,7 @@ export function App() {
   useEffect(() => {
     if (!late.loaded) loadPages();
   }, [page]); // where they have not come, another page tries again
-  if (isTokenMissing) return html`<${TokenPage} />`;
+  if (isTokenMissing && !hadToken) return html`<main class="token-page"><${TokenForm} /></main>`;
   const openSidebar = () => setSidebarOpen(true);
   const Page = late.value.get(page);
   const section = sectionOf(page);
@@ -103,5 +114,6 @@ export function App() {
     ${main}
     <${Notices} />
     <${DialogHost} />
+    ${isTokenMissing && html`<${TokenDialog} />`}
   </div>`;
 }
