@@ -265,6 +265,32 @@ async def attach_image(page):
     await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
 
 
+# Files are read when the test says so.
+READ_LATE = """() => {
+  const { readAsDataURL } = FileReader.prototype;
+  FileReader.prototype.readAsDataURL = function (file) {
+    window.read = () => readAsDataURL.call(this, file);
+  };
+}"""
+
+
+async def test_a_message_is_sent_with_a_file_that_takes_long_to_read(page):
+    await page.evaluate(READ_LATE)
+    await page.get_by_role("textbox", name="Write a message").fill("What is in it?")
+    file = {"name": "large.txt", "mimeType": "text/plain", "buffer": b"."}
+    await page.locator("input[type=file]").set_input_files(file)
+    attached = page.locator(".composer .attachments")
+    await expect(attached).to_contain_text("large.txt")
+    await page.keyboard.press("Enter")
+    send_button = page.get_by_role("button", name="Send", exact=True)
+    await expect(send_button).to_be_disabled()
+    await page.evaluate("read()")
+    await send_button.click()
+    await answered(page)
+    await expect(page.locator(".question")).to_contain_text("large.txt")
+    await expect(page.locator(".answer")).to_contain_text("large.txt, text/plain")
+
+
 async def ask_about_it(page):
     await send(page, "What is on it?")
     await answered(page)

@@ -168,14 +168,25 @@ async def test_a_file_that_is_gone_when_its_turn_comes_cannot_be_read(page, tmp_
     await expect(card(page, "gone.json")).to_contain_text("cannot read this file")
 
 
-async def test_a_folder_that_is_dropped_cannot_be_read(page, tmp_path):
-    place = await page.locator(".source").bounding_box()
+async def drop_folder(page, selector, folder):
+    place = await page.locator(selector).bounding_box()
     session = await page.context.new_cdp_session(page)
-    data = {"items": [], "files": [str(tmp_path)], "dragOperationsMask": 1}
+    data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
         at = {"x": place["x"] + 10, "y": place["y"] + 10}
         await session.send("Input.dispatchDragEvent", {"type": kind, "data": data, **at})
+
+
+async def test_a_folder_that_is_dropped_cannot_be_read(page, tmp_path):
+    await drop_folder(page, ".source", tmp_path)
     await expect(card(page, tmp_path.name)).to_contain_text("cannot read this file")
+
+
+async def test_a_folder_that_is_dropped_on_the_message_is_not_attached_to_it(page, tmp_path):
+    await page.get_by_role("button", name="New chat").click()
+    await drop_folder(page, "#composer", tmp_path)
+    await expect(page.locator(".notice")).to_contain_text(f"{tmp_path.name}: The browser cannot")
+    await expect(page.locator(".composer .attachments")).to_have_count(0)
 
 
 async def test_a_file_is_dropped_on_the_list_of_chats(page):

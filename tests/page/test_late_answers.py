@@ -100,6 +100,20 @@ async def test_what_is_written_while_a_message_is_sent_stays(shared, is_new, is_
         await expect(box).to_have_value(left)
 
 
+async def test_a_chat_that_comes_late_leaves_the_focus_to_what_is_written_meanwhile(shared):
+    session_id = await shared.server.new_session("lorem", title="Slow")
+    async with shared.page() as page:
+        async with late(page, the_chat(session_id)):
+            await page.get_by_role("link", name="Slow").click()
+            await page.keyboard.press("Control+k")
+            await page.keyboard.type("Slow")
+        await expect(page.get_by_role("heading", name="Slow")).to_be_visible()
+        await page.keyboard.type("ly")
+        await expect(page.get_by_role("searchbox", name="Search")).to_have_value("Slowly")
+        await page.keyboard.press("Control+Shift+O")
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+
+
 async def test_the_last_one_of_two_changes_holds(shared):
     session_id = await shared.server.new_session()
     goes_on = asyncio.Event()

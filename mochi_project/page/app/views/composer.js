@@ -26,20 +26,22 @@ function readAsDataUrl(file) {
   });
 }
 
-/** Return `{key, name, isImage, sent}`: what is shown, and what is sent with the message. */
-async function attachmentOf(file) {
+/** Return `{key, name, isImage, sent}`: what is shown, and what is sent with the message, once it has been read. */
+function attachmentOf(file) {
   count += 1;
-  const key = count;
+  return { key: count, name: file.name, isImage: isPicture(file), sent: null };
+}
+
+async function sentOf(file) {
   const data = await readAsDataUrl(file);
-  const isImage = isPicture(file);
   const media = file.type.startsWith("text/") ? { media_type: file.type } : {};
-  return { key, name: file.name, isImage, sent: { data, name: file.name, ...media } };
+  return { data, name: file.name, ...media };
 }
 
 function Files({ files, remove }) {
   return html`<ul class="attachments">
     ${files.map((file) => html`<li key=${file.key}>
-      ${file.isImage
+      ${file.isImage && file.sent
         ? html`<img class="attachment small" alt=${file.name} src=${file.sent.data} />`
         : html`<span class="file"><${Icon} name="attach" /><bdi>${file.name}</bdi></span>`}
       <${IconButton} icon="close" label=${t.removeFile(file.name)} onClick=${() => remove(file.key)} />
@@ -71,12 +73,14 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
   const can = (capability) => model?.capabilities.includes(capability) ?? false;
   const isBlind = model && !can("vision"); // what the model can may not have arrived yet
   const isEmpty = !text.trim() && files.length === 0;
+  const isReading = files.some(({ sent }) => !sent);
 
   useLayoutEffect(() => {
     setText(drafts.read(session));
     setFiles([]);
     setOffered([]);
-    if (window.matchMedia("(pointer: fine)").matches) area.current.focus();
+    const isWriting = document.activeElement.matches("input, textarea"); // while the chat was being loaded
+    if (window.matchMedia("(pointer: fine)").matches && !isWriting) area.current.focus();
   }, [session]);
   useLayoutEffect(() => {
     area.current.style.height = "auto";
@@ -96,16 +100,24 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     setText(value);
     drafts.write(session, value);
   };
-  const attach = async (list) => {
+  const detach = (key) => setFiles((before) => before.filter((file) => file.key !== key));
+  const attach = (list) => {
     const chosen = [...list].slice(0, MOST_FILES - files.length);
     const seen = chosen.filter((file) => !(isBlind && isPicture(file)));
     if (seen.length < chosen.length) notify(t.cannotSeeImages(model.name), { kind: "error" });
-    const added = await Promise.all(seen.map(attachmentOf));
+    const added = seen.map(attachmentOf);
     setFiles((before) => [...before, ...added]);
+    added.forEach(({ key, name }, index) => sentOf(seen[index]).then(
+      (sent) => setFiles((before) => before.map((file) => (file.key === key ? { ...file, sent } : file))),
+      () => {
+        detach(key);
+        notify(`${name}: ${t.cannotRead}`, { kind: "error" });
+      },
+    ));
   };
   const submit = async (event) => {
     event?.preventDefault();
-    if (isEmpty || isSending || onStop || isOff) return;
+    if (isEmpty || isReading || isSending || onStop || isOff) return;
     setSending(true);
     write("");
     setFiles([]);
@@ -148,8 +160,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     attach([file]);
   };
   return html`<form class="composer" id="composer" onSubmit=${submit} ...${dropOf(attach)}>
-    ${files.length > 0 && html`<${Files} files=${files}
-      remove=${(key) => setFiles(files.filter((file) => file.key !== key))} />`}
+    ${files.length > 0 && html`<${Files} files=${files} remove=${detach} />`}
     ${offered.length > 0 && html`<${Offers} files=${offered} attach=${attachOffered} />`}
     <textarea ref=${area} id="message" rows="1" dir="auto" enterkeyhint=${isTouched ? "enter" : "send"} placeholder=${t.writeMessage}
       aria-label=${t.writeMessage} value=${text} onInput=${(event) => write(event.target.value)}
@@ -170,7 +181,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
         ? html`<button type="button" class="send" aria-label=${t.stop} title=${t.stop} aria-disabled=${!isSettled}
             onClick=${onStop}><${Icon} name="stop" /></button>`
         : html`<button class="send" aria-label=${t.send} title=${t.send}
-            aria-disabled=${Boolean(isEmpty || isSending || isOff || !isSettled)}><${Icon} name="send" /></button>`}
+            aria-disabled=${Boolean(isEmpty || isReading || isSending || isOff || !isSettled)}><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }
