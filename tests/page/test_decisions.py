@@ -13,6 +13,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import (
     answered,
     browser_with_server,
+    drawn,
     expect_accessible,
     press,
     scripted,
@@ -334,6 +335,38 @@ async def test_a_second_click_does_not_approve_the_next_call_of_the_inbox(shared
         await page.get_by_role("main").get_by_role("link", name="The second").click()
         await press(page.get_by_role("region", name="Call of write"), "Approve")
         await answered(page)
+
+
+STOP_THE_TIME = "const now = performance.now(); performance.now = () => now;"
+
+
+async def test_a_reason_that_moves_is_not_sent_for_a_call_that_was_not_seen_there(shared):
+    for path in "ab":
+        session = await shared.server.new_session("lorem", title=path, tool_settings=SAYING)
+        message = scripted(writing(path), "Done.")
+        await shared.server.post(f"/chat/{session}/runs", {"message": message})
+    async with shared.page("/#/inbox") as page:
+        cards = page.locator("li.card")
+        for path in "ab":
+            await expect(cards.get_by_role("link", name=f"In: {path}")).to_be_visible()
+        await press(cards.last, "Deny")
+        await drawn(page)
+        await page.evaluate(STOP_THE_TIME)
+        first, second = await waiting_calls(shared)
+        if f'"{second["arguments"]["path"]}"' in await cards.first.inner_text():
+            first, second = second, first
+        decision = {"confirmation_id": first["confirmation_id"], "approved": True}
+        await shared.server.post(f"/confirmations/{first['confirmation_id']}", decision)
+        await expect(cards).to_have_count(1)
+        deny = cards.locator("form").get_by_role("button", name="Deny")
+        await expect(deny).to_be_disabled()
+        await page.keyboard.type("Not this.")
+        await page.keyboard.press("Enter")
+        await page.evaluate(LET_TIME_GO_ON)
+        await expect(deny).to_be_enabled()
+        assert [each["arguments"] for each in await waiting_calls(shared)] == [second["arguments"]]
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
 
 
 async def test_a_long_call_says_how_much_of_it_is_below(shared):

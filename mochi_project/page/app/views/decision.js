@@ -103,7 +103,7 @@ export function Decision({ confirmation, onDecided = () => {} }) {
   };
   const deny = (event) => {
     event.preventDefault();
-    send({ approved: false, ...(reason && { reason }) });
+    if (check()) send({ approved: false, ...(reason && { reason }) });
   };
   const startDenying = (event) => {
     if (!check()) return;
@@ -155,7 +155,7 @@ export function Decision({ confirmation, onDecided = () => {} }) {
     </div>
     ${rule && html`<${Suggestions} name=${confirmation.confirmation_id} suggestions=${suggestions}
       chosen=${chosen} onChoose=${setChosen} />`}
-    ${reason !== null && html`<${ReasonForm} value=${reason} deny=${deny} isOff=${isSent}
+    ${reason !== null && html`<${ReasonForm} value=${reason} deny=${deny} isOff=${isSent || !isStill}
       onInput=${(event) => setReason(event.target.value)} close=${stopDenying} />`}
   </div>`;
 }
