@@ -105,7 +105,7 @@ async def in_chats(acts: Acts, author: Author) -> None:
     await acts.do(
         "open a chat of 5,000 messages",
         link.click,
-        "document.querySelectorAll('.messages > article').length > 20",
+        "document.querySelectorAll('.messages > article').length > 10",
     )
     await page.locator(".messages").hover()
     for _ in range(3):

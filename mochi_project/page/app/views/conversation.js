@@ -9,7 +9,8 @@ import { found, useFound } from "./found.js";
 import { Icon } from "./icons.js";
 import { Answer, Question } from "./messages.js";
 
-const WINDOW = 40;
+const FIRST = 12; // messages that are drawn when a chat is opened; where they do not fill the view, more follow
+const MORE = 20;
 
 function Earlier({ count, show }) {
   const element = useRef(null);
@@ -61,10 +62,10 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const { session, notLoaded, items: stored, variants } = loaded;
   const now = useValue(chat.live);
   const sent = useValue(chat.sending);
-  const [limit, setLimit] = useState(WINDOW);
+  const [limit, setLimit] = useState(FIRST);
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
   const seen = useRef(null); // what was first before more came above it, `{first, top}`
-  useEffect(() => setLimit(WINDOW), [id]);
+  useEffect(() => setLimit(FIRST), [id]);
   useLayoutEffect(() => { // at the top, browsers would show what has come above
     if (seen.current) scroller.current.scrollTop += seen.current.first.getBoundingClientRect().top - seen.current.top;
     seen.current = null;
@@ -85,11 +86,11 @@ export function Conversation({ chat, withModel, withoutTools }) {
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
   const place = placeOfSummary(loaded, items);
   const showEarlier = async () => {
-    if (notLoaded > 0) await chat.showAll();
+    if (notLoaded > 0 && items.length < most + MORE) await chat.showAll();
     if (!content.current) return; // another chat was opened meanwhile
     const first = content.current.querySelector(":scope > article");
     seen.current = { first, top: first.getBoundingClientRect().top };
-    setLimit(most + WINDOW);
+    setLimit(most + MORE);
   };
   const line = place !== undefined
     && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
