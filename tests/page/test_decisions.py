@@ -419,28 +419,35 @@ def call_of_researcher(*steps, **more):
 LOOK = ("I look first.", [{"tool_call": [{"name": "list_documents", "args": {}}]}])
 
 
-async def new_session_with_researcher(shared):
+async def new_session_with_researcher(shared, policy="never_confirm"):
     return await shared.server.new_session(
         "lorem",
         agent_settings={"enabled_agents": ["researcher"]},
-        tool_settings={"tools": [], "execution_policy": "never_confirm"},
+        tool_settings={"tools": [], "execution_policy": policy},
     )
 
 
-async def test_an_agents_work_is_a_tree(shared):
-    session = await new_session_with_researcher(shared)
+async def test_an_agents_work_is_a_tree_that_stays_as_it_is_when_the_agent_ends(shared):
+    session = await new_session_with_researcher(shared, "always_confirm")
     call = call_of_researcher(*LOOK, "There is a welcome.")
     async with shared.page(f"/#/chat/{session}") as page:
         stall = {"stall": {"seconds": 3600, "after_words": 3}}
         await send(page, scripted(call, [{"text_message": {"text": "one two three four"}}, stall]))
-        await expect(page.locator(".answer")).to_contain_text("one two")
+        await press(page.get_by_role("region", name="Call of agent"), "Approve")
         agent = page.get_by_role("region", name="Agent researcher")
-        await agent.get_by_role("button").first.click()
-        await expect(agent.get_by_role("region", name="Call of list_documents")).to_be_visible()
+        head = agent.get_by_role("button", name="researcher")
+        await press(agent.get_by_role("region", name="Call of list_documents"), "Approve")
+        await expect(page.locator(".answer")).to_contain_text("one two")
         await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
+        await head.click()
+        await expect(agent.locator(".tree")).to_have_count(0)
+        await head.click()
         await page.get_by_role("button", name="Stop").click()
         await answered(page)
         await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
+        await page.reload()
+        await answered(page)
+        await expect(head).to_have_attribute("aria-expanded", "false")
 
 
 async def test_an_agents_work_is_a_tree_after_a_reload(shared):
@@ -581,7 +588,7 @@ async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_
         async with shared.page(f"/#/chat/{session}") as page:
             text = [{"text_message": {"length": 10_000}}]  # three minutes
             long = call_of_scribe("Plan.", text)
-            asking = call_of_scribe("Plan.", writing("notes"), text)  # what ends is folded
+            asking = call_of_scribe("Plan.", writing("notes"), text)
             await send(page, scripted([{"tool_call": [long, asking, long]}], "All done."))
             card = page.get_by_role("region", name="Call of write")
             texts = page.get_by_role("region", name="Agent scribe").locator(".tree")

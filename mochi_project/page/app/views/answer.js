@@ -37,8 +37,8 @@ function useWork(node, isOpen) {
 }
 
 const Agent = memo(({ node, isLive, sessionId }) => {
-  const [chosen, setOpen] = useState(null);
-  const isOpen = chosen ?? (node.state !== "done" && !node.isStored);
+  // Only at first: when the agent ends, somebody may be reading what it has done.
+  const [isOpen, setOpen] = useState(node.state !== "done" && !node.isStored);
   const { work, problem } = useWork(node, isOpen);
   return html`<section class="card agent ${node.state}" aria-label=${t.agentNamed(node.agent)}>
     <button type="button" class="card-head" aria-expanded=${`${isOpen}`} onClick=${() => setOpen(!isOpen)}>
