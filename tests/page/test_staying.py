@@ -15,6 +15,11 @@ from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
+LEAVE_NOTICES = """
+  const later = window.setTimeout;
+  window.setTimeout = (run, after, ...rest) => (after === 7000 ? 0 : later(run, after, ...rest));
+"""
+
 PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True}
 
 
@@ -206,3 +211,33 @@ async def test_nothing_moves_an_undo_or_puts_it_away(shared, page):
     assert await undo.bounding_box() == place
     await undo.click()
     await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+
+
+async def test_a_notice_above_an_undo_is_not_put_away_for_a_new_one(shared, page):
+    await page.goto(f"{shared.server.url}/#/tools")
+    copy = page.get_by_role("button", name="Copy the example")
+    await expect(copy).to_be_visible()
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await copy.press("Enter")
+    await expect(page.get_by_text("Copied")).to_have_count(1)
+    await open_menu(page, "Tea")
+    await page.get_by_role("menuitem", name="Delete").click()
+    undo = page.get_by_role("button", name="Undo")
+    await undo.hover()
+    place = await undo.bounding_box()
+    for _ in range(5):
+        await copy.press("Enter")
+    await expect(page.get_by_text("Copied")).to_have_count(5)
+    assert await undo.bounding_box() == place
+
+
+async def test_what_can_no_longer_be_undone_is_done(shared, ids):
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.add_init_script(LEAVE_NOTICES)
+        await page.goto(shared.server.url)
+        await open_menu(page, "Tea")
+        await page.get_by_role("menuitem", name="Delete").click()
+        await expect(page.get_by_role("button", name="Undo")).to_be_visible()
+        await page.get_by_role("status").get_by_role("button", name="Close").click()
+        await until(lambda: sessions(shared), lambda left: len(left) == 2)

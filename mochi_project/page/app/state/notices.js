@@ -6,34 +6,34 @@ import { t } from "../texts.js";
 
 const MILLISECONDS = 7000;
 const LONGER = 1000; // milliseconds
-const MOST = 4; // more only where older ones have an action
+const MOST = 4; // more only where they are above an action, which would move
 
 /** `{id, text, kind, action: {label, run} or null}` each, the oldest first. */
 export const notices = signal([]);
 
 let count = 0;
 
+/** Take a notice away, and do what could be undone as long as it was shown. */
 export function dismiss(id) {
-  notices.value = notices.value.filter((notice) => notice.id !== id);
+  const notice = notices.peek().find((each) => each.id === id);
+  notices.value = notices.peek().filter((each) => each !== notice);
+  notice?.onGone();
 }
 
-/** Do something after a while, but not while a person is at the notices: an *Undo* would slide away from the pointer. */
-function later(run) {
-  let timer;
-  const wait = (milliseconds) => {
-    timer = setTimeout(() => (isUsed(document.querySelector(".notices")) ? wait(LONGER) : run()), milliseconds);
-  };
-  wait(MILLISECONDS);
-  return () => clearTimeout(timer);
+/** Dismiss a notice after a while, but not while a person is at them: an *Undo* would slide away from the pointer. */
+function dismissLater(id, milliseconds = MILLISECONDS) {
+  const isInUse = () => isUsed(document.querySelector(".notices"));
+  setTimeout(() => (isInUse() ? dismissLater(id, LONGER) : dismiss(id)), milliseconds);
 }
 
-export function notify(text, { kind = "info", action = null } = {}) {
+export function notify(text, { kind = "info", action = null, onGone = () => {} } = {}) {
   count += 1;
   const id = count;
-  const latest = notices.value.slice(1 - MOST);
-  const kept = notices.value.filter((notice) => notice.action || latest.includes(notice));
-  notices.value = [...kept, { id, text, kind, action, place: location.hash }];
-  later(() => dismiss(id));
+  const shown = notices.peek();
+  const last = shown.findLastIndex((notice) => notice.action);
+  const kept = shown.filter((_, index) => index <= last || index > shown.length - MOST);
+  notices.value = [...kept, { id, text, kind, action, onGone, place: location.hash }];
+  dismissLater(id);
   return id;
 }
 
@@ -59,30 +59,18 @@ export async function attempt(action) {
   }
 }
 
-const waiting = new Set();
-
-/** Do something after a while, unless the person undoes it; at once when the page is left. */
+/** Do something when its notice is gone, unless the person undoes it; at once when the page is left. */
 export function doUnlessUndone(text, { run, undo }) {
-  const commit = () => {
-    if (!waiting.delete(commit)) return;
-    stop();
-    attempt(run);
-  };
-  const stop = later(() => {
-    dismiss(id);
-    commit();
-  });
-  waiting.add(commit);
+  let isUndone = false;
   const id = notify(text, {
     action: {
       label: t.undo,
       run: () => {
-        waiting.delete(commit);
-        stop();
+        isUndone = true;
         dismiss(id);
-        undo();
       },
     },
+    onGone: () => (isUndone ? undo() : attempt(run)),
   });
 }
 
@@ -93,4 +81,4 @@ export function undoLast() {
   return Boolean(last);
 }
 
-window.addEventListener("pagehide", () => [...waiting].forEach((commit) => commit()));
+window.addEventListener("pagehide", () => notices.peek().forEach(({ id }) => dismiss(id)));
