@@ -138,6 +138,22 @@ async def test_more_chats_come_under_their_own_heading(shared, page):
     await expect(page.locator(".sessions h2")).to_have_text(["Last 24 hours"])
 
 
+@pytest.mark.parametrize("place", ["side", "tag"])
+async def test_what_shows_more_gives_the_focus_to_what_it_has_shown(shared, ids, page, place):
+    for number in range(60):
+        await shared.server.new_session("lorem", title=f"Chat {number}", tags=["drink"])
+    area, rows = page.get_by_role("complementary"), page.locator(".session")
+    if place == "tag":
+        await page.get_by_role("link", name="drink 63").click()
+        area = page.get_by_role("main")
+        rows = area.get_by_role("listitem")
+    await expect(rows).to_have_count(60)
+    await area.get_by_role("button", name="Show more").press("Enter")
+    await expect(rows).to_have_count(63)
+    await expect(rows.nth(60)).to_contain_text("Milk")
+    await expect(rows.nth(60).get_by_role("link")).to_be_focused()
+
+
 async def test_the_first_chats_to_come_are_no_late_ones(shared, ids):
     asked, is_due = [], asyncio.Event()
 

@@ -5,7 +5,7 @@ export const isTouched = window.matchMedia("(pointer: coarse)").matches;
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
-/** What had the focus last, `{element}`, with `{row, place, rows, area}` when it is in a row of a list; or null. */
+/** What had the focus last, `{element, area, rows}`, with `{row, place}` when it is in a row of a list; or null. */
 let last = null;
 
 const rowsIn = (area) => [...area.querySelectorAll("li")];
@@ -13,13 +13,9 @@ const rowsIn = (area) => [...area.querySelectorAll("li")];
 function remember() {
   const element = document.activeElement;
   const row = element.closest("li:not(.markdown *)");
-  const area = row?.closest("form, main, aside");
-  if (!area) {
-    last = element.closest("main, .notices") && { element };
-    return;
-  }
-  const place = [...row.querySelectorAll(FOCUSABLE)].indexOf(element);
-  last = { element, row, place, rows: rowsIn(area), area };
+  const area = element.closest(row ? "form, main, aside" : "main, .sessions, .notices");
+  const place = row && [...row.querySelectorAll(FOCUSABLE)].indexOf(element);
+  last = area && { element, area, rows: rowsIn(area), row, place };
 }
 
 /** Give the focus to the message box, or what else the page is for. */
@@ -28,13 +24,19 @@ export function focusMain() {
   (message || document.querySelector("main .scroller[tabindex]") || document.querySelector("main"))?.focus();
 }
 
-/** Give the focus to the same row at its new place, to its neighbour, or to what is beside the list; else to the message. */
+/**
+ * Give the focus to the same row at its new place, to its neighbour, or to what is beside the list; from what has shown
+ * more of a list to the first row that it has shown; else to the message.
+ */
 function focusNeighbour({ row, place, rows, area }) {
+  const isSame = (one, other) => one.dataset.row && one.dataset.row === other.dataset.row;
   if (!row) {
-    focusMain();
+    const shown = rowsIn(area).find((each) => each.dataset.row && !rows.some((other) => isSame(each, other)));
+    if (shown) shown.querySelector(FOCUSABLE).focus();
+    else focusMain();
     return;
   }
-  const moved = row.dataset.row && rowsIn(area).find(({ dataset }) => dataset.row === row.dataset.row);
+  const moved = rowsIn(area).find((each) => isSame(each, row));
   if (moved) {
     [...moved.querySelectorAll(FOCUSABLE)][place]?.focus();
     return;
