@@ -173,6 +173,48 @@ async def test_the_first_chats_to_come_are_no_late_ones(shared, ids):
         await expect(page.locator(".sessions h2")).to_have_text(["Last 24 hours"])
 
 
+async def test_chats_come_with_the_tags_above_them(shared, ids):
+    asked, is_due = [], asyncio.Event()
+
+    async def hold(route):
+        asked.append(route)
+        await is_due.wait()
+        await route.continue_()
+
+    async def places(page):
+        rows = await page.locator(".session").all()
+        return [await row.bounding_box() for row in rows]
+
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.route("**/tags", hold)
+        async with page.expect_response("**/sessions?*") as answer:
+            await page.goto(shared.server.url)
+        await (await answer.value).finished()
+        await until(lambda: asked)
+        await drawn(page)
+        before = await places(page)
+        is_due.set()
+        await expect(page.get_by_role("link", name="drink 3")).to_be_visible()
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+        assert before in ([], await places(page))
+
+
+async def test_tags_of_others_wait_while_the_pointer_is_over_the_chats(shared, ids, page):
+    coffee = page.locator(".session").filter(has_text="Coffee")
+    await coffee.hover()
+    place = await coffee.bounding_box()
+    many = ["a rather long tag", "another rather long tag", "one more"]
+    await shared.server.new_session("lorem", title="Water", tags=many)
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea", "Water")
+    async with page.expect_response("**/sessions?*"):
+        pass  # the next look
+    await drawn(page)
+    assert await coffee.bounding_box() == place
+    await page.get_by_role("heading", level=1).hover()
+    await expect(page.get_by_role("link", name="one more 1")).to_be_visible()
+
+
 async def test_a_finger_that_has_been_in_the_list_holds_nothing(shared, ids):
     async with shared.page(**PHONE) as page:
         await page.get_by_role("button", name="Show conversations").tap()

@@ -1,7 +1,7 @@
 // Lists of sessions, as they are now on the server: other tabs and programs change it as well.
 
 import { blob, get, part, patch, post, postForBlob, query, remove } from "../api.js";
-import { batch, signal } from "../library.js";
+import { batch, isUsed, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -15,6 +15,9 @@ const LONGEST_LOOK = 30_000; // milliseconds that an answer is waited for: a con
 
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
+
+/** Whether tags may have changed since they were loaded: they wait while a click may be meant for a chat below them. */
+let areTagsOld = false;
 
 /** A search finds what is archived as well, and so does a tag. */
 function archivedOf({ query: words, archived, tag }) {
@@ -50,11 +53,15 @@ export class SessionList {
 
   async #ask(isReplaced) {
     const asked = this.filter.peek();
+    const { loaded, error: noTags } = tags.state.peek();
+    const isFirst = !loaded || Boolean(noTags);
+    const areTagsHere = isFirst && tags.reload(); // later, they would move the list, which is below them
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
+    await areTagsHere;
     if (isReplaced.aborted) return this.#newest;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
@@ -65,8 +72,12 @@ export class SessionList {
       this.isLoaded.value = true;
     });
     const answered = JSON.stringify(answer.sessions);
-    if (answered !== this.#answered) tags.reload();
+    areTagsOld ||= !isFirst && answered !== this.#answered;
     this.#answered = answered;
+    if (areTagsOld && !isUsed(document.querySelector(".sessions"))) {
+      areTagsOld = false;
+      tags.reload();
+    }
   }
 
   /** Change the filter. */
