@@ -16,12 +16,14 @@ from tests.support.mcp import Wire, known_to, tool
 from tests.support.page import (
     answered,
     browser_with_server,
+    drawn,
     expect_accessible,
     press,
     scripted,
     send,
 )
 from tests.support.server import ROOT
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -434,6 +436,66 @@ async def test_settings_of_a_chat_are_kept(shared, page):
     await expect(panel.get_by_role("textbox", name="System prompt")).to_have_value(
         (ROOT / "examples/data/system_prompts/helpful.md").read_text()
     )
+
+
+RULE = {"id": "r", "tool": "roll_dice", "action": "allow", "arguments": {}, "session_id": "s"}
+
+
+@pytest.mark.parametrize("late", ["tools", "agents", "system-prompts", "policies"])
+async def test_settings_of_a_chat_stay_where_they_come(shared, page, late):
+    is_asked, is_due = asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+        await is_due.wait()
+        if late == "policies":
+            await route.fulfill(json={"policies": [RULE], "problems": []})
+        else:
+            await route.continue_()
+
+    session_id = await shared.server.new_session(
+        "lorem",
+        tool_settings={"tools": ["roll_dice", "no_tool"], "execution_policy": "always_confirm"},
+        agent_settings={"enabled_agents": ["researcher", "nobody"]},
+    )
+    await visit(page, shared, f"chat/{session_id}")
+    await page.route(re.compile(rf"/api/v1/{late}(\?|$)"), hold)
+    await page.reload()
+    await page.get_by_role("button", name="Settings of this chat").click()
+    panel = page.get_by_role("complementary", name="Settings of this chat")
+    await until(is_asked.is_set)
+    await drawn(page)
+    before = await panel.evaluate(PLACES)
+    is_due.set()
+    await expect(panel.get_by_role("combobox", name="Take one")).to_be_visible()
+    await expect(panel.get_by_title("This does not exist.")).to_have_text(["nobody"])
+    await expect(panel.get_by_role("checkbox", name="roll_dice")).to_be_checked()
+    if late == "policies":
+        await expect(panel.get_by_role("button", name="Remove the rule of roll_dice")).to_be_visible()
+    after = await panel.evaluate(PLACES)
+    assert [each for each in before if each not in after] == []
+
+
+PLACES = """panel => [...panel.querySelectorAll("label, legend, h3")]
+  .map((each) => [each.innerText, each.getBoundingClientRect().top])"""
+
+
+@pytest.mark.parametrize("name", ["nobody", "no_tool"])
+async def test_what_is_no_longer_chosen_can_be_chosen_again(shared, page, name):
+    session_id = await shared.server.new_session(
+        "lorem",
+        tool_settings={"tools": ["no_tool"], "execution_policy": "always_confirm"},
+        agent_settings={"enabled_agents": ["nobody"]},
+    )
+    await visit(page, shared, f"chat/{session_id}")
+    await page.get_by_role("button", name="Settings of this chat").click()
+    choice = page.get_by_role("checkbox", name=name)
+    for is_chosen in (False, True):
+        async with page.expect_response(re.compile(rf"/sessions/{session_id}\?turns=")):
+            await choice.click()
+        await drawn(page)
+        await expect(choice).to_be_checked(checked=is_chosen)
+        await expect(choice).to_be_focused()
 
 
 async def test_texts_of_tools_prompts_and_servers_do_nothing(shared, page):

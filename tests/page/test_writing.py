@@ -77,6 +77,29 @@ async def test_an_option_of_a_chat(shared):
     assert status["context_window"]["current_window"] == 4096
 
 
+async def test_a_system_prompt(shared):
+    session_id = await shared.server.new_session()
+    path = f"/sessions/{session_id}/system-prompt"
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        panel = page.get_by_role("complementary", name="Settings of this chat")
+        field = panel.get_by_role("textbox", name="System prompt")
+        await field.press_sequentially("Be brief.")
+        await rename(shared, page, session_id, "Once")
+        await expect(field).to_have_value("Be brief.")
+        async with page.expect_response("**/system-prompt"):
+            await page.keyboard.press("Tab")
+        await shared.server.request("PUT", path, {"content": "Be kind."})
+        await expect(field).to_have_value("Be kind.")
+        refusal = {"error": {"code": "STORAGE_FULL", "message": "There is no room."}}
+        await page.route("**/system-prompt", lambda route: route.fulfill(status=507, json=refusal))
+        await field.fill("Be a friend.")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("There is no room.")).to_be_visible()
+        await rename(shared, page, session_id, "Twice")
+        await expect(field).to_have_value("Be a friend.")
+
+
 def is_change(response):
     return response.request.method == "PATCH"
 

@@ -3,7 +3,7 @@
 import { get, part, put, remove } from "../api.js";
 import { html, useEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
-import { chatWith, models, presets, usualModel } from "../state/catalogue.js";
+import { agents, chatWith, models, presets, tools, usualModel } from "../state/catalogue.js";
 import { attempt, notify } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
@@ -11,7 +11,7 @@ import { confirm } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
 import { Empty, Loaded, useFresh } from "./parts.js";
-import { AgentChoices, ModelField, OptionFields, PolicyField, ToolChoices } from "./setting-fields.js";
+import { AgentChoices, ModelField, OptionFields, PolicyField, ToolChoices, useChoices } from "./setting-fields.js";
 
 const EMPTY = {
   description: "", model: "", options: {}, tools: [], agents: [], policy: "always_confirm", system_prompt: "",
@@ -24,6 +24,7 @@ async function askToDelete(name) {
 }
 
 function PresetEditor({ name, preset }) {
+  const loaded = useChoices(models, tools, agents);
   const { value: known } = useValue(models.state);
   const [values, setValues] = useState({ ...EMPTY, ...preset });
   const [newName, setNewName] = useState("");
@@ -39,7 +40,7 @@ function PresetEditor({ name, preset }) {
       go("presets");
     });
   };
-  return html`<form class="form" onSubmit=${save}>
+  return html`<${Loaded} state=${{ loaded }}><form class="form" onSubmit=${save}>
     ${!name && html`<label class="field"><span>${t.name}</span>
       <input required maxlength="64" pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" value=${newName}
         onInput=${(event) => setNewName(event.target.value)} autocomplete="off"
@@ -59,7 +60,7 @@ function PresetEditor({ name, preset }) {
       <a class="button" href=${address("presets")}>${t.cancel}</a>
       <button class="primary">${t.save}</button>
     </div>
-  </form>`;
+  </form></${Loaded}>`;
 }
 
 function EditPreset({ name, openSidebar }) {

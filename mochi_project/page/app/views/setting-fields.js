@@ -5,7 +5,7 @@ import { agents, models, tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { NoneYet, useFresh } from "./parts.js";
-import { chosenTools, ToolList } from "./tool-list.js";
+import { chosenTools, ToolList, useOnceChosen } from "./tool-list.js";
 
 export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
 
@@ -29,7 +29,7 @@ function changed(values, name, value) {
 
 /**
  * Properties of a field whose text is saved when the field is left; what is being written stays when the page is
- * drawn anew. `save` may return a promise.
+ * drawn anew, and when `save` returns false, or a promise of it.
  */
 export function useWritten(value, save) {
   const [written, setWritten] = useState(null);
@@ -39,7 +39,7 @@ export function useWritten(value, save) {
     onChange: async ({ target }) => {
       const { value: text } = target;
       if (!target.reportValidity()) return;
-      await save(text);
+      if ((await save(text)) === false) return;
       setWritten((now) => (now === text ? null : now));
     },
   };
@@ -70,10 +70,13 @@ export function OptionFields({ value, onChange }) {
   </fieldset>`;
 }
 
+/** Return whether all that fields choose from is loaded, which is done anew: what comes late moves what is below it. */
+export const useChoices = (...resources) => resources.map((each) => useFresh(each)).every(({ loaded }) => loaded);
+
 /** Choose some of the names; those that are chosen and do not exist are shown as well. */
 function NameChoices({ legend, entries, chosen, onChange }) {
   const [words, setWords] = useState("");
-  const missing = chosen.filter((name) => !entries.some((entry) => entry.name === name));
+  const missing = useOnceChosen(chosen).filter((name) => !entries.some((entry) => entry.name === name));
   const all = [...missing.map((name) => ({ name, description: t.doesNotExist })), ...entries];
   const shown = all.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase()));
   const set = (name, isOn) => onChange(isOn ? [...chosen, name] : chosen.filter((each) => each !== name));
@@ -97,7 +100,7 @@ export function ToolChoices({ settings, onChange }) {
 }
 
 export function AgentChoices({ chosen, onChange }) {
-  const { value } = useFresh(agents);
+  const { value } = useValue(agents.state);
   return html`<${NameChoices} legend=${t.page.agents} chosen=${chosen} onChange=${onChange}
     entries=${Object.values(value.agents).filter(({ valid }) => valid)} />`;
 }
@@ -118,7 +121,7 @@ export function ToolModeField({ value, onChange }) {
 
 /** A model of a provider. */
 export function ModelField({ value, onChange }) {
-  const { value: answer } = useFresh(models);
+  const { value: answer } = useValue(models.state);
   const names = answer.models.filter(({ kind }) => kind === "model").map(({ name }) => name);
   const all = value && !names.includes(value) ? [value, ...names] : names;
   return html`<label class="field"><span>${t.model}</span>

@@ -1,15 +1,17 @@
 // The settings of a chat; each is saved as soon as it is changed.
 
 import { get, part, put, remove } from "../api.js";
-import { html, useFocus, useState } from "../library.js";
-import { prompts } from "../state/catalogue.js";
+import { html, useFocus, useValue } from "../library.js";
+import { agents, prompts, tools } from "../state/catalogue.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
-import { useFresh } from "./parts.js";
+import { Loaded } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
-import { AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices, useWritten } from "./setting-fields.js";
+import {
+  AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices, useChoices, useWritten,
+} from "./setting-fields.js";
 
 function promptOf(settings) {
   const first = settings.messages?.[0];
@@ -18,19 +20,15 @@ function promptOf(settings) {
 
 /** The system prompt: a text, or that of a file, which can be changed then. */
 function SystemPrompt({ value, onChange }) {
-  const { value: files } = useFresh(prompts);
-  const [text, setText] = useState(value);
+  const { value: files } = useValue(prompts.state);
   const take = async (filename) => {
     if (!filename) return;
     const { content } = await get(`system-prompts/${part(filename)}`);
-    setText(content);
     await onChange(content);
   };
   return html`<div class="field">
     <label class="field"><span>${t.systemPrompt}</span>
-      <textarea rows="6" dir="auto" maxlength="9999" value=${text}
-        onInput=${(event) => setText(event.target.value)}
-        onChange=${(event) => onChange(event.target.value)}></textarea></label>
+      <textarea rows="6" dir="auto" maxlength="9999" ...${useWritten(value, onChange)}></textarea></label>
     ${files.prompts.length > 0 && html`<select aria-label=${t.takePrompt} value=""
       onChange=${(event) => attempt(() => take(event.target.value))}>
       <option value="">${t.takePrompt}</option>
@@ -69,13 +67,15 @@ export function SettingsPanel({ chat, settings, status, close, kept }) {
     <div class="row"><h2 class="grow">${t.chatSettings}</h2>
       <${IconButton} icon="close" label=${t.close} onClick=${close} /></div>
     <${SystemPrompt} value=${promptOf(settings)} onChange=${setPrompt} />
-    <${ToolChoices} settings=${ofTools} onChange=${setTools} />
-    <${PolicyField} value=${policy} onChange=${(execution_policy) => setTools({ execution_policy })} />
-    <${ToolModeField} value=${ofTools.tool_mode} onChange=${(tool_mode) => setTools({ tool_mode })} />
-    ${chat.id && html`<${RulesOfSession} sessionId=${chat.id} />`}
-    <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
-      onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />
-    <${OptionFields} value=${values.options} onChange=${(options) => set({ options })} />
-    ${status && html`<${WindowField} status=${status} save=${set} />`}
+    <${Loaded} state=${{ loaded: useChoices(tools, agents, prompts) }}>
+      <${ToolChoices} settings=${ofTools} onChange=${setTools} />
+      <${PolicyField} value=${policy} onChange=${(execution_policy) => setTools({ execution_policy })} />
+      <${ToolModeField} value=${ofTools.tool_mode} onChange=${(tool_mode) => setTools({ tool_mode })} />
+      <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
+        onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />
+      <${OptionFields} value=${values.options} onChange=${(options) => set({ options })} />
+      ${status && html`<${WindowField} status=${status} save=${set} />`}
+      ${chat.id && html`<${RulesOfSession} sessionId=${chat.id} />`}
+    </${Loaded}>
   </aside>`;
 }

@@ -1,10 +1,10 @@
 // The choice of tools: in groups, with what each does, and which ones may change or delete something.
 
-import { html, useRef, useState } from "../library.js";
+import { html, useRef, useState, useValue } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { NoneYet, problemLine, useFresh } from "./parts.js";
+import { NoneYet, problemLine } from "./parts.js";
 
 const MANY = 8; // from there on they can be searched
 
@@ -61,9 +61,16 @@ function useChosenFirst(groups, chosen, loaded) {
     .sort((a, b) => hasFirst(b) - hasFirst(a));
 }
 
+/** Return the names that are chosen, or were since the list was opened: one that does not exist can be chosen again. */
+export function useOnceChosen(names) {
+  const once = useRef([]);
+  once.current = [...new Set([...once.current, ...names])];
+  return once.current;
+}
+
 /** `settings` are those of tools; `onChange(changes)` gets what a choice changes of them. */
 export function ToolList({ settings, onChange, disabled = false, field }) {
-  const { value, loaded, error } = useFresh(tools);
+  const { value, loaded, error } = useValue(tools.state);
   const [words, setWords] = useState("");
   const names = chosenTools(settings, value);
   const chosen = new Set(names);
@@ -71,7 +78,7 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
     tools: isOn ? [...new Set([...names, ...changed])] : names.filter((name) => !changed.includes(name)),
     ...(settings.tool_group && { tool_group: null }),
   });
-  const missing = names.filter((name) => !Object.hasOwn(value.tools, name))
+  const missing = useOnceChosen(names).filter((name) => !Object.hasOwn(value.tools, name))
     .map((name) => ({ name, description: t.doesNotExist, destructive: false }));
   const wanted = words.toLowerCase().split(/\s+/);
   const isWanted = (tool) => wanted.every((word) => `${tool.name} ${tool.description}`.toLowerCase().includes(word));

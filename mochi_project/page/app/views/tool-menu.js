@@ -5,6 +5,7 @@ import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
+import { useFresh } from "./parts.js";
 import { ToolModeField } from "./setting-fields.js";
 import { chosenTools, ToolList } from "./tool-list.js";
 
@@ -14,7 +15,7 @@ function Choice({ model, settings, set }) {
   const element = useRef(null);
   const isDescribed = settings.tool_mode === "prompted";
   const isUnable = model !== null && !model.capabilities.includes("tools");
-  const { loaded } = useValue(tools.state);
+  const { loaded } = useFresh(tools);
   useEffect(() => {
     const first = isTouched ? element.current.querySelector(".choices") : field.current;
     (first ?? element.current.querySelector("input:enabled"))?.focus();
