@@ -70,11 +70,19 @@ async def test_chats_stay_while_the_pointer_is_over_them(shared, ids, page, plac
         await page.get_by_role("link", name="drink 3").click()
         rows = page.get_by_role("main").get_by_role("listitem")
     await rows.filter(has_text="Coffee").hover()
-    await change(shared, ids["Tea"], title="Green tea")
     await shared.server.new_session("lorem", title="Water", tags=["drink"])
-    await expect_order(rows, "Milk", "Coffee", "Green tea", "Water")
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(rows, "Milk", "Coffee", "Green tea")
     await page.get_by_role("heading", level=1).hover()
-    await expect_order(rows, "Water", "Green tea", "Milk", "Coffee")
+    await expect_order(rows, "Green tea", "Water", "Milk", "Coffee")
+
+
+async def test_a_chat_of_ones_own_comes_at_once(page):
+    await page.locator(".session").filter(has_text="Coffee").hover()
+    await page.keyboard.press("Shift+Escape")
+    await page.keyboard.type("Water?")
+    await page.keyboard.press("Enter")
+    await expect_order(page.locator(".session"), "Water", "Milk", "Coffee", "Tea")
 
 
 async def test_chats_stay_while_one_of_them_has_the_focus(shared, ids, page):
@@ -108,14 +116,29 @@ async def test_a_chat_that_comes_back_has_its_place_again(page):
     await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
 
 
+async def test_a_chat_that_comes_back_is_seen_whatever_the_pointer_is_at(page):
+    await open_menu(page, "Coffee")
+    await page.get_by_role("menuitem", name="Delete").click()
+    tea = page.get_by_role("link", name="Tea")
+    await tea.hover()
+    await page.get_by_role("textbox", name="Write a message").click()
+    await tea.hover()
+    await page.keyboard.press("Control+z")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+
+
 async def test_chats_stay_while_several_are_selected(shared, ids, page):
     await open_menu(page, "Coffee")
     await page.get_by_role("menuitem", name="Select several").click()
     await page.get_by_role("textbox", name="Write a message").click()
+    await shared.server.new_session("lorem", title="Water")
     await change(shared, ids["Tea"], title="Green tea")
     await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+    await page.get_by_role("toolbar").get_by_role("button", name="Select all").click()
+    await expect(page.get_by_role("toolbar")).to_contain_text("3 selected")
     await page.get_by_role("toolbar").get_by_role("button", name="End").click()
-    await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
+    await page.get_by_role("textbox", name="Write a message").click()
+    await expect_order(page.locator(".session"), "Green tea", "Water", "Milk", "Coffee")
 
 
 async def test_another_search_shows_its_own_order_at_once(shared, ids, page):
@@ -206,7 +229,8 @@ async def test_tags_of_others_wait_while_the_pointer_is_over_the_chats(shared, i
     place = await coffee.bounding_box()
     many = ["a rather long tag", "another rather long tag", "one more"]
     await shared.server.new_session("lorem", title="Water", tags=many)
-    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea", "Water")
+    await change(shared, ids["Tea"], title="Green tea")
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
     async with page.expect_response("**/sessions?*"):
         pass  # the next look
     await drawn(page)

@@ -64,7 +64,6 @@ export const t = {
   archived: "Archived",
   found: "Found",
   pinned: "Pinned",
-  justNow: "Just now",
   future: "In the future",
   lastDay: "Last 24 hours",
   lastWeek: "Last 7 days",

@@ -14,7 +14,7 @@ import { modelNamed } from "./catalogue.js";
 import { tell } from "./notifications.js";
 import { makeOrder } from "./order.js";
 import { readRun } from "./reading.js";
-import { refresh as refreshSessions } from "./sessions.js";
+import { createSession, refresh as refreshSessions } from "./sessions.js";
 
 /** Speeds of answers that were seen from their start, by the id of their message. */
 export const speeds = new Map();
@@ -246,9 +246,9 @@ class Chat {
 
   /** Make a copy of the session that ends with this message, and return its id. */
   async #copy(messageId) {
-    const copy = await this.order.use(() => post(`${this.path}/fork`, { message_id: messageId }));
+    const id = await this.order.use(() => createSession({ message_id: messageId }, `${this.path}/fork`));
     refreshSessions();
-    return copy.session_id;
+    return id;
   }
 
   /** Go on in a copy of the session that ends with this message. */

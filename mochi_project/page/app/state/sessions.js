@@ -16,6 +16,9 @@ const LONGEST_LOOK = 30_000; // milliseconds that an answer is waited for: a con
 /** Ids of sessions that are deleted unless the person undoes it. */
 const deleted = signal([]);
 
+/** Ids of sessions that the person has made here, or brought back: these are shown at once. */
+export const own = new Set();
+
 /** Whether tags may have changed since they were loaded: they wait while a click may be meant for a chat below them. */
 let areTagsOld = false;
 
@@ -155,8 +158,12 @@ export async function changeAll(pairs) {
 
 export const change = (id, changes) => changeAll([[id, changes]]);
 
-/** Make a session with these settings, and return its id. */
-export const createSession = async (settings) => (await post("sessions", settings)).session_id;
+/** Make a session: one with these settings, or by another path a copy; return its id. */
+export async function createSession(settings, path = "sessions") {
+  const { session_id: id } = await post(path, settings);
+  own.add(id);
+  return id;
+}
 
 export function deleteSessions(some) {
   const ids = some.map(({ session_id: id }) => id);
@@ -174,7 +181,10 @@ export function deleteSessions(some) {
       keep();
       if (failed) throw failed.reason;
     },
-    undo: keep,
+    undo: () => {
+      ids.forEach((id) => own.add(id));
+      keep();
+    },
   });
 }
 

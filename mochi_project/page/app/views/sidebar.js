@@ -111,8 +111,7 @@ function Selection({ ids, shown }) {
   </div>`;
 }
 
-function groupOf(session, isLate) {
-  if (isLate) return t.justNow;
+function groupOf(session) {
   if (session.pinned) return t.pinned;
   const date = dateOf(session.updated_at);
   if (!date) return t.earlier;
@@ -159,7 +158,8 @@ function List() {
   const groups = new Map();
   for (const [session, group] of placed) groups.set(group, [...(groups.get(group) ?? []), session]);
   const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
-  return html`${isSelecting && html`<${Selection} ids=${selected} shown=${all} />`}
+  const shown = placed.map(([session]) => session);
+  return html`${isSelecting && html`<${Selection} ids=${selected} shown=${shown} />`}
   <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk} ...${props}>
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
