@@ -471,7 +471,7 @@ async def test_settings_of_a_chat_stay_where_they_come(shared, page, late):
     await expect(panel.get_by_title("This does not exist.")).to_have_text(["nobody"])
     await expect(panel.get_by_role("checkbox", name="roll_dice")).to_be_checked()
     if late == "policies":
-        await expect(panel.get_by_role("button", name="Remove the rule of roll_dice")).to_be_visible()
+        await expect(panel.get_by_role("button", name="Remove the rule")).to_be_visible()
     after = await panel.evaluate(PLACES)
     assert [each for each in before if each not in after] == []
 

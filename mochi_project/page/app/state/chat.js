@@ -246,7 +246,8 @@ class Chat {
 
   /** Make a copy of the session that ends with this message, and return its id. */
   async #copy(messageId) {
-    const id = await this.order.use(() => createSession({ message_id: messageId }, `${this.path}/fork`));
+    const copy = () => createSession({ message_id: messageId }, `${this.path}/fork`);
+    const id = await this.order.use(copy);
     refreshSessions();
     return id;
   }

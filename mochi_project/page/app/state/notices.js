@@ -20,7 +20,10 @@ export function dismiss(id) {
   notice?.onGone();
 }
 
-/** Dismiss a notice after a while, but not while a person is at them: an *Undo* would slide away from the pointer. */
+/**
+ * Dismiss a notice after a while, but not while a person is at them: an *Undo* would slide away from
+ * the pointer.
+ */
 function dismissLater(id, milliseconds = MILLISECONDS) {
   const isInUse = () => isUsed(document.querySelector(".notices"));
   setTimeout(() => (isInUse() ? dismissLater(id, LONGER) : dismiss(id)), milliseconds);
@@ -59,7 +62,7 @@ export async function attempt(action) {
   }
 }
 
-/** Do something when its notice is gone, unless the person undoes it; at once when the page is left. */
+/** Do something when its notice is gone, or the page is left, unless the person undoes it. */
 export function doUnlessUndone(text, { run, undo }) {
   let isUndone = false;
   const id = notify(text, {

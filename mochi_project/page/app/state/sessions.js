@@ -19,7 +19,10 @@ const deleted = signal([]);
 /** Ids of sessions that the person has made here, or brought back: these are shown at once. */
 export const own = new Set();
 
-/** Whether tags may have changed since they were loaded: they wait while a click may be meant for a chat below them. */
+/**
+ * Whether tags may have changed since they were loaded: they wait while a click may be meant for a chat
+ * below them.
+ */
 let areTagsOld = false;
 
 /** A search finds what is archived as well, and so does a tag. */
@@ -58,7 +61,7 @@ export class SessionList {
     const asked = this.filter.peek();
     const { loaded, error: noTags } = tags.state.peek();
     const isFirst = !loaded || Boolean(noTags);
-    const areTagsHere = isFirst && tags.reload(); // later, they would move the list, which is below them
+    const areTagsHere = isFirst && tags.reload(); // later, they would move the list below them
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {

@@ -5,7 +5,7 @@ export const isTouched = window.matchMedia("(pointer: coarse)").matches;
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
-/** What had the focus last, `{element, area, rows}`, with `{row, place}` when it is in a row of a list; or null. */
+/** What had the focus last, `{element, area, rows}`, and `{row, place}` if that is in a row; or null. */
 let last = null;
 
 const rowsIn = (area) => [...area.querySelectorAll("li")];
@@ -25,13 +25,14 @@ export function focusMain() {
 }
 
 /**
- * Give the focus to the same row at its new place, to its neighbour, or to what is beside the list; from what has shown
- * more of a list to the first row that it has shown; else to the message.
+ * Give the focus to the same row at its new place, to its neighbour, or to what is beside the list;
+ * from what has shown more of a list to the first row that it has shown; else to the message.
  */
 function focusNeighbour({ row, place, rows, area }) {
   const isSame = (one, other) => one.dataset.row && one.dataset.row === other.dataset.row;
   if (!row) {
-    const shown = rowsIn(area).find((each) => each.dataset.row && !rows.some((other) => isSame(each, other)));
+    const isNew = (each) => each.dataset.row && !rows.some((other) => isSame(each, other));
+    const shown = rowsIn(area).find(isNew);
     if (shown) shown.querySelector(FOCUSABLE).focus();
     else focusMain();
     return;

@@ -11,7 +11,9 @@ import { confirm } from "./dialog.js";
 import { Icon, IconButton } from "./icons.js";
 import { PageFrame } from "./page-frame.js";
 import { Empty, Loaded, useFresh } from "./parts.js";
-import { AgentChoices, ModelField, OptionFields, PolicyField, ToolChoices, useChoices } from "./setting-fields.js";
+import {
+  AgentChoices, ModelField, OptionFields, PolicyField, ToolChoices, useChoices,
+} from "./setting-fields.js";
 
 const EMPTY = {
   description: "", model: "", options: {}, tools: [], agents: [], policy: "always_confirm", system_prompt: "",

@@ -70,13 +70,19 @@ export function OptionFields({ value, onChange }) {
   </fieldset>`;
 }
 
-/** Return whether all that fields choose from is loaded, which is done anew: what comes late moves what is below it. */
-export const useChoices = (...resources) => resources.map((each) => useFresh(each)).every(({ loaded }) => loaded);
+/**
+ * Load what fields choose from, and return whether all of it has been loaded: what comes late moves what
+ * is below it.
+ */
+export function useChoices(...resources) {
+  return resources.map((each) => useFresh(each)).every(({ loaded }) => loaded);
+}
 
 /** Choose some of the names; those that are chosen and do not exist are shown as well. */
 function NameChoices({ legend, entries, chosen, onChange }) {
   const [words, setWords] = useState("");
-  const missing = useOnceChosen(chosen).filter((name) => !entries.some((entry) => entry.name === name));
+  const isMissing = (name) => !entries.some((entry) => entry.name === name);
+  const missing = useOnceChosen(chosen).filter(isMissing);
   const all = [...missing.map((name) => ({ name, description: t.doesNotExist })), ...entries];
   const shown = all.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase()));
   const set = (name, isOn) => onChange(isOn ? [...chosen, name] : chosen.filter((each) => each !== name));

@@ -28,7 +28,8 @@ function SystemPrompt({ value, onChange }) {
   };
   return html`<div class="field">
     <label class="field"><span>${t.systemPrompt}</span>
-      <textarea rows="6" dir="auto" maxlength="9999" ...${useWritten(value, onChange)}></textarea></label>
+      <textarea rows="6" dir="auto" maxlength="9999"
+        ...${useWritten(value, onChange)}></textarea></label>
     ${files.prompts.length > 0 && html`<select aria-label=${t.takePrompt} value=""
       onChange=${(event) => attempt(() => take(event.target.value))}>
       <option value="">${t.takePrompt}</option>

@@ -4,9 +4,10 @@ import { isUsed, useRef, useState } from "../library.js";
 import { own } from "../state/sessions.js";
 
 /**
- * Return `{placed, props}`: `placed` has `[session, group]` of each, in an order that stays while the element with
- * `props` is used, or `isHeld`. What is new waits until then, and what has gone comes back to its place. Another filter,
- * another pin and a chat of one's own are what the person wants to see: they show the true order.
+ * Return `{placed, props}`: `placed` has `[session, group]` of each, in an order that stays while the
+ * element with `props` is used, or `isHeld`. What is new waits as long, and what has gone comes back to
+ * its place. Another filter, another pin and a new chat of the person's own show the true order: these
+ * are what the person wants to see.
  */
 export function useSteady({ sessions, foundBy, groupOf = () => "", isHeld = false }) {
   const [, draw] = useState(0);

@@ -61,7 +61,10 @@ function useChosenFirst(groups, chosen, loaded) {
     .sort((a, b) => hasFirst(b) - hasFirst(a));
 }
 
-/** Return the names that are chosen, or were since the list was opened: one that does not exist can be chosen again. */
+/**
+ * Return the names that are chosen, or were since the list was opened: one that does not exist can be
+ * chosen again.
+ */
 export function useOnceChosen(names) {
   const once = useRef([]);
   once.current = [...new Set([...once.current, ...names])];
