@@ -77,6 +77,17 @@ async def test_a_chat_is_led_with_a_finger(shared, page):
     await expect_large(page)
 
 
+async def test_the_end_of_a_chat_is_reached_with_a_finger(shared, page):
+    session_id = await shared.server.new_session("lorem")
+    message = {"message": scripted("A line.\n\n" * 50)}
+    assert (await shared.server.post(f"/chat/{session_id}", message))[0] == 200
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    await answered(page)
+    await page.locator(".scroller").evaluate("scroller => scroller.scrollTo(0, 0)")
+    await expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    await expect_large(page)
+
+
 async def test_what_is_chosen_from_brings_no_keyboard(shared, page):
     """That would hide half of the choices."""
     message = page.get_by_role("textbox", name="Write a message")
