@@ -476,6 +476,27 @@ async def test_settings_of_a_chat_stay_where_they_come(shared, page, late):
     assert [each for each in before if each not in after] == []
 
 
+@pytest.mark.parametrize("part", ["tools", "agents"])
+async def test_a_list_of_the_settings_that_cannot_be_loaded_says_so_by_itself(shared, page, part):
+    session_id = await shared.server.new_session(
+        "lorem", tool_settings={"tools": ["roll_dice"]}, agent_settings={"enabled_agents": ["me"]}
+    )
+    await visit(page, shared, f"chat/{session_id}")
+    refusal = {"error": {"code": "BUSY", "message": "Too much at once."}}
+    await page.route(
+        re.compile(rf"/api/v1/{part}(\?|$)"),
+        lambda route: route.fulfill(status=503, json=refusal),
+    )
+    await page.reload()
+    await page.get_by_role("button", name="Settings of this chat").click()
+    panel = page.get_by_role("complementary", name="Settings of this chat")
+    await expect(panel.get_by_role("spinbutton", name="Temperature")).to_be_visible()
+    await expect(panel.get_by_role("alert")).to_have_text("Too much at once.")
+    missing = {"tools": ["me"], "agents": []}[part]
+    await expect(panel.get_by_title("This does not exist.")).to_have_text(missing)
+    await expect(panel.get_by_role("group", name="Not here any more")).to_have_count(0)
+
+
 PLACES = """panel => [...panel.querySelectorAll("label, legend, h3")]
   .map((each) => [each.innerText, each.getBoundingClientRect().top])"""
 

@@ -59,8 +59,7 @@ export class SessionList {
 
   async #ask(isReplaced) {
     const asked = this.filter.peek();
-    const { loaded, error: noTags } = tags.state.peek();
-    const isFirst = !loaded || Boolean(noTags);
+    const isFirst = !tags.state.peek().loaded;
     const areTagsHere = isFirst && tags.reload(); // later, they would move the list below them
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,

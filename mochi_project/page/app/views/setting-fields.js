@@ -4,7 +4,7 @@ import { html, useState, useValue } from "../library.js";
 import { agents, models, tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { NoneYet, useFresh } from "./parts.js";
+import { Loaded, NoneYet, useFresh } from "./parts.js";
 import { chosenTools, ToolList, useOnceChosen } from "./tool-list.js";
 
 export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
@@ -75,7 +75,7 @@ export function OptionFields({ value, onChange }) {
  * is below it.
  */
 export function useChoices(...resources) {
-  return resources.map((each) => useFresh(each)).every(({ loaded }) => loaded);
+  return resources.map((each) => useFresh(each)).every(({ loaded, error }) => loaded || error);
 }
 
 /** Choose some of the names; those that are chosen and do not exist are shown as well. */
@@ -106,9 +106,10 @@ export function ToolChoices({ settings, onChange }) {
 }
 
 export function AgentChoices({ chosen, onChange }) {
-  const { value } = useValue(agents.state);
-  return html`<${NameChoices} legend=${t.page.agents} chosen=${chosen} onChange=${onChange}
-    entries=${Object.values(value.agents).filter(({ valid }) => valid)} />`;
+  const state = useValue(agents.state);
+  return html`<${Loaded} state=${state}>
+    <${NameChoices} legend=${t.page.agents} chosen=${chosen} onChange=${onChange}
+      entries=${Object.values(state.value.agents).filter(({ valid }) => valid)} /></${Loaded}>`;
 }
 
 export function PolicyField({ value, onChange }) {
