@@ -33,7 +33,7 @@ from ...protocol.messages import ToolCall
 from ...tools.base import Elicitation
 from ..rules.comparer import Comparer
 from ..rules.places import RulePlaces
-from ..rules.rule import CallRule, RuleMatch, RuleSet, match_rules
+from ..rules.rule import CallFacts, CallRule, RuleMatch, RuleSet, match_rules
 from ..rules.suggestions import suggestions_for
 from .confirmation import Confirmation, ConfirmationDecision
 from .store import LOST, RETRY_SECONDS, RUN_ENDED, ConfirmationStore, StoredConfirmation
@@ -82,6 +82,9 @@ class AskedCall:
     parameters: JSONObject = field(default_factory=dict)
     """JSON Schema of the tool's arguments."""
 
+    def facts(self, session_id: str, comparer: Comparer) -> CallFacts:
+        return CallFacts(self.call.name, self.arguments, self.tool_source, session_id, comparer)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmations:
@@ -125,20 +128,11 @@ class Confirmations:
         self, rules: Sequence[RuleSet], asked: AskedCall, comparer: Comparer
     ) -> RuleMatch | None:
         """Return what the rules say about a call."""
-
-        def match() -> RuleMatch | None:
-            return match_rules(
-                rules,
-                asked.call.name,
-                asked.arguments,
-                source=asked.tool_source,
-                session_id=self.session_id,
-                comparer=comparer,
-            )
-
+        call = asked.facts(self.session_id, comparer)
         has_patterns = any(rule.arguments for each in rules for rule in each.rules)
-        # Long texts take their time, and links are looked up.
-        return await in_thread(match) if has_patterns else match()
+        if has_patterns:  # long texts take their time, and links are looked up
+            return await in_thread(match_rules, rules, call)
+        return match_rules(rules, call)
 
     def note_rule(self, asked: AskedCall, rule: CallRule | None) -> None:
         """Note that a rule has decided about a call, for the history."""
@@ -202,15 +196,8 @@ class Confirmations:
     async def _suggestions(
         self, asked: AskedCall, rules: Sequence[RuleSet]
     ) -> Sequence[JSONObject]:
-        suggestions = await in_thread(
-            suggestions_for,
-            asked.call.name,
-            asked.arguments,
-            source=asked.tool_source,
-            parameters=asked.parameters,
-            rules=rules,
-            session_id=self.session_id,
-        )
+        call = asked.facts(self.session_id, Comparer())
+        suggestions = await in_thread(suggestions_for, call, asked.parameters, rules)
         return [each.payload() for each in suggestions] or ()
 
     async def elicit(

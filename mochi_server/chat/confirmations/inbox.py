@@ -21,7 +21,7 @@ from ...tools.catalogue import ToolCatalogue
 from ...tools.functions.arguments import SchemaArguments
 from ...tools.functions.results import object_or_empty
 from ..rules.places import RulePlaces
-from ..rules.rule import CallRule, RuleSet, rule_of
+from ..rules.rule import CallFacts, CallRule, RuleSet, rule_of
 from ..session_agents import SessionAgents
 from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, dump
 from .store import ConfirmationStore, StoredConfirmation, not_found
@@ -269,14 +269,15 @@ class ConfirmationInbox:
         patterns: Mapping[str, str],
         decided_by: str,
     ) -> CallRule:
+        call = CallFacts(
+            confirmation.tool_name,
+            confirmation.arguments,
+            confirmation.tool_source,
+            confirmation.session_id if remember == "session" else None,
+        )
+        now = timestamp(self.store.clock())
         try:
-            return rule_of(
-                confirmation,
-                patterns,
-                session_id=confirmation.session_id if remember == "session" else None,
-                created_at=timestamp(self.store.clock()),
-                created_by=decided_by,
-            )
+            return rule_of(call, patterns, created_at=now, created_by=decided_by)
         except ValueError as error:
             raise InvalidRequest(f"This cannot be remembered: {error}") from error
 

@@ -15,11 +15,11 @@ import json
 import logging
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
@@ -53,6 +53,22 @@ _NAME = re.compile(r"[^\s*?\[\]{}]+")
 STRICTEST_FIRST: tuple[RuleAction, ...] = ("deny", "ask", "allow")
 
 
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What rules know of a call."""
+
+    tool: str
+    """Name of the tool."""
+    arguments: JSONObject
+    """Arguments with which it would run, with defaults."""
+    source: str
+    """``Tool.source`` of the tool."""
+    session_id: str | None = None
+    """Session of the person's conversation."""
+    comparer: Comparer = field(default_factory=Comparer, repr=False, compare=False)
+    """Remembers what was compared, also for other calls of the reply."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRule(FieldPayload):
     """What happens to calls of a tool, or to those whose arguments fit patterns."""
@@ -82,39 +98,24 @@ class CallRule(FieldPayload):
             text = json.dumps(self.payload(), sort_keys=True).encode()
             object.__setattr__(self, "id", f"rule_{hashlib.sha256(text).hexdigest()[:16]}")
 
-    def action_for(
-        self,
-        tool: str,
-        arguments: JSONObject,
-        *,
-        source: str,
-        session_id: str | None = None,
-        comparer: Comparer | None = None,
-    ) -> RuleAction | None:
-        """Return what the rule says about a call: ``ask`` where it is in doubt; None: nothing.
-
-        Args:
-            tool: Name of the tool.
-            arguments: Arguments with which it would run, with defaults.
-            source: ``Tool.source`` of the tool.
-            session_id: The conversation of the person.
-            comparer: Knows what was compared before.
-        """
+    def action_for(self, call: CallFacts) -> RuleAction | None:
+        """Return what the rule says about a call: ``ask`` where it is in doubt; None: nothing."""
         is_allowing = self.action == "allow"
-        names = (self.tool, tool) if is_allowing else (self.tool.casefold(), tool.casefold())
+        names = (self.tool, call.tool)
+        if not is_allowing:
+            names = (self.tool.casefold(), call.tool.casefold())
         if (
-            self.session_id not in (None, session_id)
-            or self.tool_source not in (None, source)
+            self.session_id not in (None, call.session_id)
+            or self.tool_source not in (None, call.source)
             or (self.tool != EVERY_TOOL and names[0] != names[1])
         ):
             return None
-        comparer = comparer or Comparer()
         fit = Fit.YES
         for name, pattern in self.arguments.items():
-            value = arguments.get(name)
+            value = call.arguments.get(name)
             if isinstance(value, str):
-                runs = is_command(tool, name, arguments)
-                found = comparer.fit(pattern, value, is_command=runs, is_allowing=is_allowing)
+                runs = is_command(call.tool, name, call.arguments)
+                found = call.comparer.fit(pattern, value, is_command=runs, is_allowing=is_allowing)
                 fit = min(fit, found)
             elif is_allowing and pattern != pattern_of(text_of(value)):  # in doubt: no text
                 fit = Fit.NO
@@ -149,20 +150,8 @@ class RuleMatch:
     """None: rules cannot be read."""
 
 
-def match_rules(
-    rule_sets: Iterable[RuleSet],
-    tool: str,
-    arguments: JSONObject,
-    *,
-    source: str,
-    session_id: str | None = None,
-    comparer: Comparer | None = None,
-) -> RuleMatch | None:
-    """Return what the rules of several places say about a call; None if none matches.
-
-    The arguments are as for ``CallRule.action_for``.
-    """
-    rule_sets, comparer = list(rule_sets), comparer or Comparer()
+def match_rules(rule_sets: Sequence[RuleSet], call: CallFacts) -> RuleMatch | None:
+    """Return what the rules of several places say about a call; None if none matches."""
     asks = RuleMatch("ask") if any(each.problem is not None for each in rule_sets) else None
     doubt: RuleMatch | None = None
     rules = [rule for each in rule_sets for rule in each.rules]
@@ -170,9 +159,7 @@ def match_rules(
         for rule in rules:
             if rule.action != strictest:
                 continue
-            action = rule.action_for(
-                tool, arguments, source=source, session_id=session_id, comparer=comparer
-            )
+            action = rule.action_for(call)
             if action == strictest and (asks is None or action == "deny"):
                 return RuleMatch(action, rule)
             if action == "ask" and doubt is None:
@@ -180,37 +167,20 @@ def match_rules(
         if strictest != "allow":
             asks = asks or doubt
     if asks is None and doubt is None:
-        allowing = [rule for rule in rules if rule.action == "allow"]
-        return _allow_together(
-            allowing, tool, arguments, source=source, session_id=session_id, comparer=comparer
-        )
+        return _allow_together([rule for rule in rules if rule.action == "allow"], call)
     return asks or doubt
 
 
-def _allow_together(
-    rules: Sequence[CallRule],
-    tool: str,
-    arguments: JSONObject,
-    *,
-    source: str,
-    session_id: str | None,
-    comparer: Comparer,
-) -> RuleMatch | None:
+def _allow_together(rules: Sequence[CallRule], call: CallFacts) -> RuleMatch | None:
     """Return a match with the first of several rules, if each simple command fits one of them."""
 
-    def rule_for(name: str, part: str) -> CallRule | None:
-        call = {**arguments, name: part}
-        for rule in rules:
-            action = rule.action_for(
-                tool, call, source=source, session_id=session_id, comparer=comparer
-            )
-            if action == "allow":
-                return rule
-        return None
+    def rule_for(name: str, command: str) -> CallRule | None:
+        simple = replace(call, arguments={**call.arguments, name: command})
+        return next((rule for rule in rules if rule.action_for(simple) == "allow"), None)
 
-    for name, value in arguments.items() if len(rules) > 1 else ():
-        if isinstance(value, str) and is_command(tool, name, arguments):
-            used = [rule_for(name, part) for part in comparer.parts_of(value)]
+    for name, value in call.arguments.items() if len(rules) > 1 else ():
+        if isinstance(value, str) and is_command(call.tool, name, call.arguments):
+            used = [rule_for(name, command) for command in call.comparer.parts_of(value)]
             if used and None not in used:
                 return RuleMatch("allow", used[0])
     return None
@@ -226,31 +196,14 @@ def read_rules(stored: JsonValue) -> RuleSet:
         return RuleSet(problem=f"{place}: {first['msg']}" if place else first["msg"])
 
 
-class ApprovedCall(Protocol):
-    """A call that a person has approved."""
-
-    @property
-    def tool_name(self) -> str: ...
-    @property
-    def tool_source(self) -> str: ...
-    @property
-    def arguments(self) -> JSONObject: ...
-
-
 def rule_of(
-    call: ApprovedCall,
-    patterns: Mapping[str, str],
-    *,
-    session_id: str | None,
-    created_at: str,
-    created_by: str | None,
+    call: CallFacts, patterns: Mapping[str, str], *, created_at: str, created_by: str | None
 ) -> CallRule:
     """Return the rule by which calls like this one are allowed from now on.
 
     Args:
-        call: The call that was approved.
+        call: The call that was approved; of a session, if the rule holds in that alone.
         patterns: Patterns by the name of an argument; none: all calls of the tool.
-        session_id: The session in which alone it holds.
         created_at: When it was approved.
         created_by: Who approved it.
 
@@ -258,21 +211,15 @@ def rule_of(
         ValueError: a text is no pattern, or the rule would not have allowed this call.
     """
     rule = CallRule(
-        tool=call.tool_name,
+        tool=call.tool,
         action="allow",
-        tool_source=call.tool_source,
+        tool_source=call.source,
         arguments=dict(patterns),
         created_at=created_at,
         created_by=created_by,
-        session_id=session_id,
+        session_id=call.session_id,
     )
-    action = rule.action_for(
-        call.tool_name,
-        call.arguments,
-        source=call.tool_source,
-        session_id=session_id,
-    )
-    if action != "allow":
+    if rule.action_for(call) != "allow":
         raise ValueError("The patterns do not surely fit the arguments of this call.")
     return rule
 

@@ -18,9 +18,9 @@ from pydantic import JsonValue
 from ...core.shown_text import shown_text
 from ...errors import JSONObject
 from ...protocol.events import FieldPayload
-from .comparer import Comparer, is_command, words_of_name
+from .comparer import is_command, words_of_name
 from .glob_patterns import pattern_of
-from .rule import CallRule, RuleSet, match_rules, text_of
+from .rule import CallFacts, CallRule, RuleSet, match_rules, text_of
 from .shell import OPERATORS, CommandLine
 
 _READING = frozenset(
@@ -96,59 +96,43 @@ _FREE = _Part(None)
 
 
 def suggestions_for(
-    tool: str,
-    arguments: JSONObject,
-    *,
-    source: str,
-    parameters: JSONObject,
-    rules: Sequence[RuleSet] = (),
-    session_id: str | None = None,
+    call: CallFacts, parameters: JSONObject, rules: Sequence[RuleSet] = ()
 ) -> list[RuleSuggestion]:
     """Return what an approval of a call may be remembered as, the narrowest first.
 
     Args:
-        tool: Name of the tool.
-        arguments: Arguments with which it would run, with defaults.
-        source: ``Tool.source`` of the tool.
+        call: The call.
         parameters: JSON Schema of the arguments.
         rules: The rules that there are; what they ask about all the same is not suggested.
-        session_id: The conversation of the person.
     """
-    comparer = Comparer()
 
     def is_allowed(patterns: Mapping[str, str]) -> bool:
         try:
-            rule = CallRule(tool=tool, action="allow", tool_source=source, arguments=patterns)
+            rule = CallRule(
+                tool=call.tool, action="allow", tool_source=call.source, arguments=patterns
+            )
         except ValueError:  # a text that is too long, or has hidden characters
             return False
-        match = match_rules(
-            [*rules, RuleSet((rule,))],
-            tool,
-            arguments,
-            source=source,
-            session_id=session_id,
-            comparer=comparer,
-        )
+        match = match_rules([*rules, RuleSet((rule,))], call)
         return match is not None and match.action == "allow"
 
-    suggested = _SuggestedPatterns(tool, arguments, parameters, comparer).suggestions()
+    suggested = _SuggestedPatterns(call, parameters).suggestions()
     return [each for each in suggested if is_allowed(each.patterns)]
 
 
 class _SuggestedPatterns:
     """Patterns of the arguments of one call."""
 
-    def __init__(
-        self, tool: str, arguments: JSONObject, parameters: JSONObject, comparer: Comparer
-    ) -> None:
-        self._tool = tool
-        self._comparer = comparer
-        self._arguments = arguments
+    def __init__(self, call: CallFacts, parameters: JSONObject) -> None:
+        self._tool = call.tool
+        self._comparer = call.comparer
+        self._arguments = call.arguments
         properties = parameters.get("properties")
         self._properties = properties if isinstance(properties, dict) else {}
         is_open = parameters.get("additionalProperties") not in (None, False)
         self._others = "; arguments that the tool does not name: anything" if is_open else ""
-        self._names = [*arguments, *(each for each in self._properties if each not in arguments)]
+        others = [name for name in self._properties if name not in call.arguments]
+        self._names = [*call.arguments, *others]
         """Names of arguments, also of those that the call does not have."""
 
     def suggestions(self) -> Iterator[RuleSuggestion]:

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mochi_server.chat.rules.rule import CallRule, RuleAction, RuleSet, match_rules
+from mochi_server.chat.rules.rule import CallFacts, CallRule, RuleAction, RuleSet, match_rules
 
 
 def action(
     kind: RuleAction, pattern: str, command: str, *, tool: str = "execute_command"
 ) -> str | None:
     rule = CallRule(tool=tool, action=kind, arguments={"command": pattern})
-    match = match_rules([RuleSet((rule,))], tool, {"command": command}, source="mcp:workspace")
+    call = CallFacts(tool, {"command": command}, "mcp:workspace")
+    match = match_rules([RuleSet((rule,))], call)
     return None if match is None else match.action
 
 
@@ -297,8 +298,8 @@ def together(
         for kind, pattern in [("deny", deny), ("ask", ask), *(("allow", each) for each in allowed)]
         if pattern is not None
     )
-    arguments = {"command": command}
-    match = match_rules([RuleSet(rules)], "execute_command", arguments, source="mcp:workspace")
+    call = CallFacts("execute_command", {"command": command}, "mcp:workspace")
+    match = match_rules([RuleSet(rules)], call)
     return None if match is None else match.action
 
 

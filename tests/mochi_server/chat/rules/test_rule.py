@@ -17,6 +17,7 @@ import pytest
 
 from mochi_server.chat.rules import rule as rule_module
 from mochi_server.chat.rules.rule import (
+    CallFacts,
     CallRule,
     RuleFile,
     RuleMatch,
@@ -26,7 +27,6 @@ from mochi_server.chat.rules.rule import (
     rule_of,
 )
 from mochi_server.errors import ConfirmationUnavailable
-from tests.support.confirmations import make_confirmation
 from tests.support.disk import full_disk
 
 
@@ -37,7 +37,7 @@ def rule(action: Any = "allow", **fields: Any) -> CallRule:
 def applied(*given: CallRule, **arguments: Any) -> RuleMatch | None:
     tool, source = arguments.pop("tool", "write"), arguments.pop("source", "directory")
     session_id = arguments.pop("session_id", "one")
-    return match_rules([RuleSet(given)], tool, arguments, source=source, session_id=session_id)
+    return match_rules([RuleSet(given)], CallFacts(tool, arguments, source, session_id))
 
 
 def action(*given: CallRule, **arguments: Any) -> str | None:
@@ -110,7 +110,7 @@ def test_rules_that_cannot_be_read_make_every_call_a_question():
     broken = RuleSet(problem="no JSON")
     good = RuleSet((rule("allow"), rule("deny", tool="rm")))
     for tool, expected in {"write": "ask", "read": "ask", "rm": "deny"}.items():
-        match = match_rules([good, broken], tool, {}, source="directory")
+        match = match_rules([good, broken], CallFacts(tool, {}, "directory"))
         assert match is not None
         assert match.action == expected
 
@@ -153,8 +153,8 @@ def test_a_rule_without_id_has_always_the_same():
 
 
 def test_an_approval_is_remembered_as_a_rule_that_would_have_allowed_it():
-    asked = make_confirmation(tool_name="write", arguments={"path": "notes/a", "n": 1})
-    details: Any = {"session_id": "one", "created_at": "2026", "created_by": "me"}
+    asked = CallFacts("write", {"path": "notes/a", "n": 1}, "directory", "one")
+    details: Any = {"created_at": "2026", "created_by": "me"}
     made = rule_of(asked, {"path": "notes/*"}, **details)
     assert action(made, path="notes/b") == "allow"
     assert action(made, path="notes/b", source="mcp:x") is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mochi_server.chat.rules.rule import CallRule, RuleSet, match_rules
+from mochi_server.chat.rules.rule import CallFacts, CallRule, RuleSet, match_rules
 from mochi_server.chat.rules.suggestions import RuleSuggestion, suggestions_for
 
 RUN = "execute_command"
@@ -18,13 +18,8 @@ RUN = "execute_command"
 def suggested(
     tool: str, *rules: CallRule, schema: Any = None, **arguments: Any
 ) -> list[RuleSuggestion]:
-    return suggestions_for(
-        tool,
-        arguments,
-        source="mcp:x",
-        parameters={"type": "object", "properties": schema or {}},
-        rules=[RuleSet(rules)],
-    )
+    parameters = {"type": "object", "properties": schema or {}}
+    return suggestions_for(CallFacts(tool, arguments, "mcp:x"), parameters, [RuleSet(rules)])
 
 
 def patterns(tool: str, **arguments: Any) -> list[dict[str, str]]:
@@ -34,7 +29,7 @@ def patterns(tool: str, **arguments: Any) -> list[dict[str, str]]:
 def is_allowed(suggestion: RuleSuggestion, tool: str, **arguments: Any) -> bool:
     """Return whether a rule with these patterns decides about another call."""
     rule = CallRule(tool=tool, action="allow", arguments=suggestion.patterns)
-    match = match_rules([RuleSet((rule,))], tool, arguments, source="mcp:x")
+    match = match_rules([RuleSet((rule,))], CallFacts(tool, arguments, "mcp:x"))
     return match is not None and match.action == "allow"
 
 
@@ -304,7 +299,7 @@ def test_what_is_suggested_allows_the_address_and_no_other_host(address: str):
 
 def test_a_suggestion_says_that_other_arguments_may_be_given():
     schema = {"properties": {"command": {"type": "string"}}, "additionalProperties": True}
-    exact, wider = suggestions_for(RUN, {"command": "ls a"}, source="mcp:x", parameters=schema)
+    exact, wider = suggestions_for(CallFacts(RUN, {"command": "ls a"}, "mcp:x"), schema)
     for each in (exact, wider):
         assert is_allowed(each, RUN, command="ls a", cwd="/srv")
         assert each.allows.endswith("; arguments that the tool does not name: anything")
