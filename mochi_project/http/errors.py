@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
+from mochi_server.core.problems import NOT_AN_OBJECT, problem_text
 from mochi_server.errors import (
     ContextOverflow,
     InternalError,
@@ -95,7 +96,7 @@ def error_response(error: MochiError, path: str) -> HttpResponse:
     return response
 
 
-def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+def invalid_request(problems: Sequence[Any]) -> InvalidRequest:
     """Return the 422 for what pydantic found, which can be a million wrong keys."""
     errors: list[Any] = [_problem(problem) for problem in problems[:NAMED_PROBLEMS]]
     first = errors[0]
@@ -108,7 +109,7 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def _problem(problem: Mapping[str, Any]) -> JSONObject:
+def _problem(problem: Any) -> JSONObject:  # noqa: ANN401 - pydantic's ErrorDetails
     """Return ``{"in": "body", "field": "tool_settings.tools", "message", "type"}``."""
     place, *path = problem["loc"]
     if place == "body":
@@ -118,7 +119,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
             message = f"unknown field; {STREAM_HINT}"
         case {"type": "extra_forbidden"}:
             message = "unknown field"
-        case {"type": "model_type" | "model_attributes_type" | "dict_type"}:  # Python's words
+        case {"type": kind} if kind in NOT_AN_OBJECT:
             message = "Must be a JSON object."
         case {"type": "union_tag_invalid", "ctx": context}:  # else it may name our function
             message = f"{context['tag']!r} is none of {context['expected_tags']}."
@@ -127,7 +128,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": r"\S"}}:
             message = "Empty, or only white space."
         case _:
-            message = str(problem["msg"]).removeprefix("Value error, ")
+            message = problem_text(problem)
     field = shortened(".".join(str(step) for step in path), NAME_CHARACTERS)
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 

@@ -16,6 +16,7 @@ from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
 
 from ..core.files import NotUTF8, text_of
+from ..core.problems import problem_text
 from .settings import PREFIX, MochiServerSettings, variable_of
 
 _SECRETS = {
@@ -108,7 +109,7 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     """Return a line such as ``MOCHI_PORT=0: input should be greater than 0``."""
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     variable = name if name.isupper() else variable_of(name)
-    text = str(problem["msg"]).removeprefix("Value error, ")
+    text = problem_text(problem)
     value = os.environ.get(variable)
     if value and "@" in value and name.endswith(("_host", "_url")):
         value = f"…@{value.rpartition('@')[2]}"

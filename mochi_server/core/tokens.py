@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ..errors import JSONObject
 from .caller import RESERVED_NAMES, Caller, Right, rights_of
 from .files import NotUTF8, is_steady, locked, make_folder, read_plain, replace_file, text_of
+from .problems import first_problem
 
 logger = logging.getLogger(__name__)
 
@@ -250,9 +251,7 @@ class AccessTokenFile:
         except orjson.JSONDecodeError as error:
             raise TokensUnusable(f"it is not JSON (line {error.lineno})") from error
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise TokensUnusable(f"{where or 'the file'}: {first['msg']}") from error
+            raise TokensUnusable(first_problem(error, whole="the file")) from error
 
     # What commands do
 

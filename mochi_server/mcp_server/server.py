@@ -21,6 +21,7 @@ from ..config import MochiServerSettings
 from ..core.aio import BackgroundTasks, in_thread, run_to_completion
 from ..core.caller import RESERVED_NAMES, current_caller, require, serving
 from ..core.files import read_plain, replace_file
+from ..core.problems import first_problem
 from ..errors import InvalidRequest, JSONObject, MochiError, ToolNotFound
 from ..protocol.events import AgentDelta, Event, ToolCallStarted, ToolResultReady
 from ..protocol.turn_request import TurnRequest
@@ -288,9 +289,7 @@ def _ask_arguments(arguments: JSONObject) -> AskArguments:
     try:
         return AskArguments.model_validate(arguments)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"invalid arguments: {where}: {first['msg']}") from error
+        raise InvalidRequest(f"invalid arguments: {first_problem(error)}") from error
 
 
 async def _or_error(answer: Awaitable[T], **data: str) -> T:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..constants import FORMAT_VERSION
+from ..core.problems import first_problem
 from .types import SessionMetadata
 
 LEGACY_FLAG = "confirmation_necessary"
@@ -45,9 +46,7 @@ def read_metadata(head: dict[str, Any], session_id: str | None = None) -> Sessio
     try:
         return SessionMetadata.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, ("metadata", *first["loc"])))
-        raise NotMetadata(f"{where}: {first['msg']}") from error
+        raise NotMetadata(f"metadata.{first_problem(error)}") from error
 
 
 def _tolerate(head: dict[str, Any]) -> dict[str, Any]:

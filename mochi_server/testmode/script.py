@@ -24,6 +24,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from ..core.problems import first_problem
 from .samples import lorem
 
 START: Final = "<|instruction_start|>"
@@ -40,9 +41,6 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 """A number that every wire can carry."""
 
 _NO_SCRIPT: Final = "The instruction block is no script"
-
-_NOT_AN_OBJECT: Final = ("model_type", "dict_type")
-"""Error types of pydantic whose texts name Python types."""
 
 _MAX_DIGITS: Final = 300
 """Of a whole number; more than a float can hold."""
@@ -276,12 +274,7 @@ def script_in(message: str) -> Script | None:
     try:
         return Script.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the block"
-        reason = str(first["msg"]).removeprefix("Value error, ")
-        if first["type"] in _NOT_AN_OBJECT:
-            reason = "Input should be an object"
-        raise BadScript(f"{_NO_SCRIPT}: {place}: {reason}") from error
+        raise BadScript(f"{_NO_SCRIPT}: {first_problem(error, whole='the block')}") from error
 
 
 # Writing a block, so that a test need not write JSON by hand.

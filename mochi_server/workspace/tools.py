@@ -20,6 +20,7 @@ from mcp_types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnot
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..core.media import image_type
+from ..core.problems import placed_text
 from . import isolated, search
 from .command import CommandResult, CommandRunner
 from .content import (
@@ -235,10 +236,7 @@ class WorkspaceTools:
         try:
             content = await tool.call(tool.arguments.model_validate(arguments))
         except ValidationError as error:
-            problems = (
-                f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-                for problem in error.errors(include_url=False)
-            )
+            problems = map(placed_text, error.errors(include_url=False))
             return _result("; ".join(problems), is_error=True)
         except (ToolProblem, EditProblem) as error:
             return _result(str(error), is_error=True)

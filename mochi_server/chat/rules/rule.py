@@ -35,6 +35,7 @@ from ...core.files import (
 from ...core.files import (
     text_of as text_of_file,
 )
+from ...core.problems import first_problem
 from ...errors import ConfirmationUnavailable, JSONObject, PoliciesInvalid
 from ...protocol.events import FieldPayload
 from .commands import Fit
@@ -130,6 +131,7 @@ def text_of(value: JsonValue) -> str:
 
 
 _RULES = TypeAdapter(list[CallRule])
+NO_RULES = 'it must be a list of rules, each an object with "tool" and "action"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +190,12 @@ def _allow_together(rules: Sequence[CallRule], call: CallFacts) -> RuleMatch | N
 
 def read_rules(stored: JsonValue) -> RuleSet:
     """Read a list of rules, of ``policies.json`` or of a session's metadata."""
+    if not isinstance(stored, list) or not all(isinstance(rule, dict) for rule in stored):
+        return RuleSet(problem=NO_RULES)
     try:
         return RuleSet(tuple(_RULES.validate_python(stored)))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        return RuleSet(problem=f"{place}: {first['msg']}" if place else first["msg"])
+        return RuleSet(problem=first_problem(error))
 
 
 def rule_of(

@@ -22,6 +22,7 @@ from pydantic import (
 
 from ...constants import SYSTEM_PROMPT_CHARACTERS
 from ...core.front_matter import FrontMatter, FrontMatterError, read_front_matter
+from ...core.problems import problem_text
 from ...errors import JSONObject
 from ...protocol.options import NO_OPTIONS, ModelOptions
 from ...sessions.types import (
@@ -178,7 +179,7 @@ def _refusal(error: ValidationError, front: FrontMatter) -> FrontMatterError:
     problem = error.errors(include_url=False, include_input=False)[0]
     key, *path = map(str, problem["loc"])
     where = ".".join([key, *path]).replace("system_prompt", "the system prompt")
-    return FrontMatterError(f"{where}: {problem['msg']}", front.line(key))
+    return FrontMatterError(f"{where}: {problem_text(problem)}", front.line(key))
 
 
 def preset_text(preset: Preset) -> str:

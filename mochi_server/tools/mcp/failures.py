@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import to_json
 
 from ...core.logs import one_line
+from ...core.problems import placed_text
 from .redaction import SecretValues
 
 if TYPE_CHECKING:
@@ -30,4 +31,4 @@ def error_text(error: MCPError, secrets: SecretValues) -> str:
 def first_problems(error: ValidationError) -> str:
     """Return where an answer is not as the protocol says, in one line."""
     problems = error.errors(include_url=False, include_input=False)[:SHOWN_PROBLEMS]
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems)
+    return "; ".join(map(placed_text, problems))

@@ -112,7 +112,7 @@ def entry(**changes: Any) -> dict[str, Any]:
     [
         ("", "not JSON"),
         ('{"tokens": [', "not JSON"),
-        ("[]", "valid dictionary"),
+        ("[]", "the file: Input should be an object"),
         ("{}", "required"),
         ({"tokens": [entry(rights=["root"])]}, "rights"),
         ({"tokens": [entry(rights=[])]}, "rights"),
