@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -40,9 +41,10 @@ async def shared(tmp_path_factory):
     }
     ask = {"do": "request", "method": "elicitation/create", "how": ODD_QUESTION}
     odd = Wire(folder / "odd.json", tools=[tool("ask")], calls={"ask": ask}).entry()
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": asking, "odd": odd}}))
+    servers = {"travel": asking, "odd": odd, "trusted": asking | {"mochi": {"trusted": True}}}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     async with browser_with_server(folder) as shared:
-        await known_to(shared.server, "travel__book", "odd__ask")
+        await known_to(shared.server, "travel__book", "odd__ask", "trusted__suggest_and_book")
         yield shared
 
 
@@ -139,6 +141,21 @@ async def test_an_answer_to_a_tool(shared):
     _, session = await shared.server.get(f"/sessions/{session_id}")
     [result] = [m["content"] for m in session["messages"] if m["role"] == "tool"]
     assert result == "Ritz in Rome for 3"
+
+
+async def test_a_running_call_says_that_it_has_asked_the_model(shared):
+    settings = SETTINGS | {"tools": ["trusted__suggest_and_book"]}
+    session_id = await shared.server.new_session("lorem", tool_settings=settings)
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        calls = [{"name": "trusted__suggest_and_book", "args": {}}]
+        await send(page, scripted([{"tool_call": calls}], "Done."))
+        card = page.locator(".call.running")
+        await expect(card.get_by_text(re.compile(r"^Asked lorem · \d+ tokens$"))).to_be_visible()
+        form = card.locator("form.elicitation")
+        await form.get_by_role("textbox", name="City").fill("Rome")
+        await press(form, "Answer")
+        await answered(page)
+        await expect(page.get_by_text("Asked lorem")).to_have_count(0)
 
 
 async def test_a_tool_may_call_its_questions_as_it_likes(shared):

@@ -43,6 +43,15 @@ async def suggest(said: Annotated[CreateMessageResult, Resolve(ask_model)]) -> s
 
 
 @server.tool()
+async def suggest_and_book(
+    said: Annotated[CreateMessageResult, Resolve(ask_model)],
+    journey: Annotated[Journey, Resolve(ask_person)],
+) -> str:
+    """Suggest a city, and book a journey."""
+    return f"{said.model}: {journey.city}"
+
+
+@server.tool()
 async def login(ctx: Context) -> str:  # type: ignore[type-arg]
     """Open a page; only servers before 2026 can do it in the midst of a call."""
     result = await ctx.elicit_url("Log in.", "https://example.com/login", "e1")

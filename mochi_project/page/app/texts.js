@@ -226,6 +226,7 @@ export const t = {
   arguments: "Arguments",
   result: "Result",
   progress: "Progress",
+  askedModel: (model) => `Asked ${model}`,
   edited: "Changed",
   writtenAsText: "Written as text",
   approve: "Approve",

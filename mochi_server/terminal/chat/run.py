@@ -47,6 +47,7 @@ class ShownRun:
             "thinking_delta": self._thinking,
             "tool_call": self._tool_call,
             "tool_call_waiting": lambda data: screen.status(f"{data['tool_name']} waits ..."),
+            "tool_sampling": self._tool_sampling,
             "tool_progress": self._tool_progress,
             "tool_result": self._tool_result,
             "tool_call_confirmation_decided": self._decided,
@@ -183,7 +184,14 @@ class ShownRun:
     def _tool_call(self, data: dict[str, Any]) -> None:
         arguments = ", ".join(f"{name}={value!r}" for name, value in data["arguments"].items())
         self._screen.line(f"{self._indent(data)}* {data['tool_name']}({arguments})", "cyan")
-        self._screen.status(f"{data['tool_name']} runs ... (Ctrl-C stops)")
+        self._runs(data)
+
+    def _tool_sampling(self, data: dict[str, Any]) -> None:
+        count = data["eval_count"]
+        tokens = "" if count is None else f", {count:,} tokens"
+        asked = f"{data['tool_name']} asked {data['model']}{tokens}"
+        self._screen.note(f"{self._indent(data)}  ({asked})")
+        self._runs(data)
 
     def _tool_progress(self, data: dict[str, Any]) -> None:
         total = data["total"]
@@ -210,7 +218,10 @@ class ShownRun:
         reason = f": {data['reason']}" if data.get("reason") else ""
         self._screen.note(f"{self._indent(data)}({data['tool_name']} {verb}{edited}{reason})")
         if data["approved"]:
-            self._screen.status(f"{data['tool_name']} runs ... (Ctrl-C stops)")
+            self._runs(data)
+
+    def _runs(self, data: JSONObject) -> None:
+        self._screen.status(f"{data['tool_name']} runs ... (Ctrl-C stops)")
 
     def _agent_start(self, data: dict[str, Any]) -> None:
         indent = "  " * self._depth(data)

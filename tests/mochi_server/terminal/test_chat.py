@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
+import sys
 
 import pytest
 
 from mochi_server.server.initialise import initialise
 from mochi_server.testing import call, instructions, running_server, stall, text
+from tests.support.server import ROOT
 from tests.support.terminal import api, running
+from tests.support.waiting import until
 
 MARKDOWN = (
     "# A title\n\nSome **bold** words and [a link](https://example.org/x).\n\n- one\n- two\n\n"
@@ -205,6 +210,23 @@ def test_what_runs_is_joined_and_decided_from_anywhere(server, tmp_path):
             terminal.see("It is done.\n")
         terminal.say("Hello again")
         terminal.see("\nHello again\n")
+
+
+def test_a_tool_that_asks_the_model_says_so_below_its_call(tmp_path):
+    entry = {"command": sys.executable, "args": ["-m", "tests.support.mcp_asking"]}
+    entry |= {"cwd": str(ROOT), "mochi": {"trusted": True}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"travel": entry}}))
+    settings = {"tools": ["travel__suggest"], "execution_policy": "never_confirm"}
+    with running_server(data_dir=tmp_path) as server:
+        body = {"model": "lorem", "tool_settings": settings}
+        session = api(server.url, "POST", "/sessions", body)["session_id"]
+        asyncio.run(until(lambda: "travel__suggest" in api(server.url, "GET", "/tools")["tools"]))
+        with chat(server, tmp_path, session) as terminal:
+            terminal.say(instructions(call("travel__suggest"), then=[[text(exactly="Done.")]]))
+            terminal.see("Done.\n")
+            lines = terminal.text.split("\n")
+    called = lines.index("* travel__suggest()")
+    assert re.fullmatch(r"  \(travel__suggest asked lorem, \d+ tokens\)", lines[called + 1])
 
 
 def test_a_history_is_compacted_and_what_the_model_reads_is_shown(server, tmp_path):

@@ -32,6 +32,11 @@ function findCall(run, data, place = placeOf(run, data)) {
   return null;
 }
 
+function changeCall(run, data, values) {
+  const node = findCall(run, data);
+  if (node) change(node, values);
+}
+
 function addCall(run, data, state) {
   const place = placeOf(run, data);
   const known = findCall(run, data, place);
@@ -121,24 +126,13 @@ const REDUCERS = new Map(Object.entries({
     }
   },
   tool_call: (run, data) => addCall(run, data, "running"),
-  tool_call_waiting: (run, data) => {
-    const node = findCall(run, data);
-    if (node) change(node, { state: "waiting" });
-  },
+  tool_call_waiting: (run, data) => changeCall(run, data, { state: "waiting" }),
   tool_call_confirmation_required: ask,
   tool_call_confirmation_decided: decide,
-  tool_input_required: (run, data) => {
-    const node = findCall(run, data);
-    if (node) change(node, { elicitation: data });
-  },
-  tool_input_received: (run, data) => {
-    const node = findCall(run, data);
-    if (node) change(node, { elicitation: null });
-  },
-  tool_progress: (run, data) => {
-    const node = findCall(run, data);
-    if (node) change(node, { progress: data });
-  },
+  tool_input_required: (run, data) => changeCall(run, data, { elicitation: data }),
+  tool_input_received: (run, data) => changeCall(run, data, { elicitation: null }),
+  tool_sampling: (run, data) => changeCall(run, data, { sampling: data }),
+  tool_progress: (run, data) => changeCall(run, data, { progress: data }),
   tool_result: finish,
   agent_start: startAgent,
   agent_planning: (run, data) => addText(placeOf(run, data), "thinking", data.content),

@@ -1,4 +1,4 @@
-// A call of a tool: its arguments, the decision of a person, its progress and its result.
+// A call of a tool: its arguments, the decision of a person, the model that it asks, its progress and its result.
 
 import { memberText } from "../json.js";
 import { html, memo, useState } from "../library.js";
@@ -43,6 +43,11 @@ function summary(values) {
   return visible(text.length > 80 ? `${text.slice(0, 80)}…` : text).replaceAll("\n", " ");
 }
 
+/** Which model a tool has asked while it ran. */
+function askedModel({ model, eval_count: count }) {
+  return [t.askedModel(visible(model)), ...(count === null ? [] : [t.tokens(count)])].join(" · ");
+}
+
 /** Why a call was denied: a person's reason, or what the model was told. */
 function whyDenied({ decision, result }) {
   const reason = decision?.code ? null : decision?.reason ?? REASON.exec(result)?.[1];
@@ -65,6 +70,7 @@ export const CallCard = memo(({ node, sessionId }) => {
       <span class="state">${t.callState[state]}</span>
     </button>
     ${state === "denied" && !isOpen && html`<p class="hint why" dir="auto">${whyDenied(node)}</p>`}
+    ${node.sampling && state === "running" && html`<p class="hint why" dir="auto">${askedModel(node.sampling)}</p>`}
     ${node.progress && state === "running" && html`<${Progress} progress=${node.progress} />`}
     ${isOpen && html`<div class="card-body">
       ${state === "asking"
