@@ -7,8 +7,6 @@ import { visible } from "../visible.js";
 import { Loaded, NoneYet, useFresh } from "./parts.js";
 import { chosenTools, ToolList, useOnceChosen } from "./tool-list.js";
 
-export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
-
 /** Names of number options, with the step and the limits of their fields. */
 const OPTIONS = {
   temperature: { step: 0.1, min: 0 },
@@ -115,7 +113,7 @@ export function AgentChoices({ chosen, onChange }) {
 export function PolicyField({ value, onChange }) {
   return html`<label class="field"><span>${t.isAsked}</span>
     <select value=${value} onChange=${(event) => onChange(event.target.value)}>
-      ${POLICIES.map((policy) => html`<option key=${policy} value=${policy}>${t.policies[policy]}</option>`)}
+      ${Object.entries(t.policies).map(([policy, text]) => html`<option key=${policy} value=${policy}>${text}</option>`)}
     </select></label>`;
 }
 
