@@ -54,9 +54,6 @@ INTERRUPT_PAUSE = 0.05
 TEND_SECONDS = 5.0
 """Pause between two searches for runs that no process executes: of dead ones, or decided ones."""
 
-ENDED = frozenset({"done", "failed", "stopped", "interrupted"})
-"""States of runs that are over."""
-
 ORPHAN_AGE = timedelta(seconds=60)
 """Age of a confirmation from which its run must be in the journal."""
 
@@ -274,7 +271,9 @@ class RunControl:
                 continue
             shown = "waiting" if run.state == "running" and run.run_id in asking else run.state
             if state is None or shown == state:
-                runs.append({**asdict(run), "state": shown})
+                answer = asdict(run)
+                del answer["is_held"]
+                runs.append({**answer, "state": shown})
         return runs
 
     async def stop(self, run_id: str) -> JSONObject:
@@ -343,7 +342,7 @@ class RunControl:
 
     async def _settle_orphans(self) -> None:
         """Settle confirmations of runs that have ended, or that the journal does not know."""
-        going_on = {run.run_id for run in await self._runs.all_runs() if run.state not in ENDED}
+        going_on = {run.run_id for run in await self._runs.all_runs() if run.end is None}
         before = timestamp(self._confirmations.clock() - ORPHAN_AGE)
         orphans = {
             each.confirmation.run_id: each.confirmation.session_id

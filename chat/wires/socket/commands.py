@@ -9,9 +9,9 @@ from pydantic import BaseModel, ValidationError
 
 from mochi_project.http.errors import invalid_request
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.control import ENDED
+from mochi_server.chat.journal.base import ListedRun
+from mochi_server.chat.journal.records import GOING_ON
 from mochi_server.chat.runs.log import LogReader
-from mochi_server.chat.runs.status import ListedRun
 from mochi_server.core.caller import Right, current_caller, require, serving
 from mochi_server.errors import InvalidRequest, JSONObject, MochiError, RunNotFound, SessionNotFound
 from mochi_server.protocol.messages import now
@@ -230,7 +230,7 @@ async def _describe(place: Place) -> JSONObject:
 
 async def _goes_on(run_id: str) -> bool:
     try:
-        return (await get_runtime().run_control.status(run_id))["state"] not in ENDED
+        return (await get_runtime().run_control.status(run_id))["state"] in GOING_ON
     except RunNotFound:  # it has ended too long ago
         return False
 

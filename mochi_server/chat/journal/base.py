@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from ...protocol.events import Event
 from .records import (
+    GOING_ON,
     Line,
     Note,
     RunHead,
+    RunState,
     encode_events,
     encode_head,
     encode_note,
@@ -32,35 +34,41 @@ class JournalPart(NamedTuple):
     """Whether a process writes it now; if not, the lines are all that it wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalledRun:
-    """A run as a list of runs shows it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """A run in a list of runs."""
 
     run_id: str
     session_id: str
+    state: RunState
+    """The one that was written last: its process may have died since."""
     started_at: str
-    end: str | None
-    """How it ended; None while it goes on, waits, or its process has died."""
     is_held: bool
     """Whether a process executes it, where it has not ended."""
-    is_parked: bool
-    """Whether it waits for a person, and no process need execute it."""
-    is_queued: bool
-    """Whether it waits in a process until the runs before it have ended."""
     owner: str | None = None
     """To whom its session belongs."""
 
     @property
+    def end(self) -> RunState | None:
+        """How it ended; None while it goes on, waits, or its process has died."""
+        return None if self.state in GOING_ON else self.state
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits in a process until the runs before it have ended."""
+        return self.state == "queued"
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for a person, and no process executes it."""
-        return self.is_parked and self.end is None and not self.is_held
+        return self.state == "waiting" and not self.is_held
 
 
 class Reached(NamedTuple):
     """How far a run has come, as its row says it; None where it stays as it was."""
 
     started_at: str | None
-    state: str | None
+    state: RunState | None
     is_let_go: bool
 
 
@@ -84,7 +92,7 @@ class RunWriter:
         """Whether the row does not say how far it has come."""
         self.is_lost = False
         """Whether another process has taken the run; nothing is written any more."""
-        self._state: str | None = None
+        self._state: RunState | None = None
         self._prefix = run_id.encode() + b" "
         self._lines: deque[bytes] = deque()
         self._count = 0
@@ -141,7 +149,7 @@ class RunWriter:
         self._encode_events()
         return self._lines
 
-    def _reach(self, state: str) -> None:
+    def _reach(self, state: RunState) -> None:
         self._state = state
         self.is_behind = not self.is_lost
 

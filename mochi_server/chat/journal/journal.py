@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -25,8 +24,8 @@ from typing_extensions import Self
 from ...core.aio import BackgroundTasks, run_to_completion, yield_to_loop
 from ...errors import StorageError
 from ...state import State, Statements, Version
-from .base import JournalledRun, JournalPart, Reached, RunWriter
-from .records import RunHead, decode
+from .base import JournalPart, ListedRun, Reached, RunWriter
+from .records import GOING_ON, RunHead, RunState, decode
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +58,7 @@ class StoredRun:
 
     session_id: str
     started_at: str
-    state: str
-    """``queued``, ``running``, ``waiting``, or how it has ended."""
+    state: RunState
     owner: str | None
     stretches: tuple[Stretch, ...]
 
@@ -81,9 +79,9 @@ class StoredRun:
         return orjson.dumps(fields)
 
     @property
-    def end(self) -> str | None:
+    def end(self) -> RunState | None:
         """How it has ended."""
-        return None if self.state in {"queued", "running", "waiting"} else sys.intern(self.state)
+        return None if self.state in GOING_ON else self.state
 
     @property
     def holder(self) -> str | None:
@@ -364,7 +362,7 @@ class RunJournal:
 
         return await self._state.read(work, is_small=after is not None)
 
-    async def runs(self, session_ids: Container[str] | None = None) -> list[JournalledRun]:
+    async def runs(self, session_ids: Container[str] | None = None) -> list[ListedRun]:
         """Return the runs of these sessions, or all, in any order."""
         await self._refresh()
         entries = {
@@ -374,14 +372,12 @@ class RunJournal:
         }
         living = await self._living({entry.holder for entry in entries.values()} - {None})
         return [
-            JournalledRun(
-                run_id,
-                entry.session_id,
-                entry.started_at,
-                entry.end,
+            ListedRun(
+                run_id=run_id,
+                session_id=entry.session_id,
+                state=entry.state,
+                started_at=entry.started_at,
                 is_held=entry.holder in living,
-                is_parked=entry.state == "waiting",
-                is_queued=entry.state == "queued",
                 owner=entry.owner,
             )
             for run_id, entry in entries.items()

@@ -49,6 +49,9 @@ RUN_STRIDE: Final = 10**9
 RunState = Literal["queued", "running", "waiting", "done", "failed", "stopped", "interrupted"]
 """The states of a run; docs/explanation/runs.md draws them."""
 
+GOING_ON: Final = frozenset({"queued", "running", "waiting"})
+"""The states of a run that has not ended."""
+
 STATE_NOTES: Final = ("waiting", "resumed", "end")
 """Names of the notes that change the state of a run."""
 
@@ -139,12 +142,12 @@ class Note:
     data: JSONObject
 
     @property
-    def state(self) -> str | None:
+    def state(self) -> RunState | None:
         """The state that a run has from here on; None where it stays as it was."""
         if self.name not in STATE_NOTES:
             return None
         if self.name == "end":
-            return str(self.data.get("state"))
+            return str(self.data.get("state"))  # type: ignore[return-value] # of our own making
         return "waiting" if self.name == "waiting" else "running"
 
 

@@ -34,6 +34,7 @@ from ...errors import (
 from ...protocol.events import Done, ErrorEvent, Event
 from ...state import Signals, SQLiteState
 from ...state.signals import LOST_SECONDS
+from ..journal.base import ListedRun
 from ..journal.journal import RunJournal
 from ..journal.records import RunHead, RunState
 from .ending import STOPPED, EndsRuns, RunEnding
@@ -43,7 +44,7 @@ from .observer import RunObserver
 from .progress import RunProgress, read_run
 from .requests import RunRequests
 from .run import Run
-from .status import ListedRun, RunStatus, status_of, status_of_progress
+from .status import RunStatus, status_of, status_of_progress
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ class RunRegistry:
         except StorageError:
             return False  # it cannot be known now; turns go on
         return any(
-            one.is_queued and one.end is None and one.is_held and one.run_id not in self._queued
+            one.is_queued and one.is_held and one.run_id not in self._queued
             for one in runs
             if run is None or (one.started_at, one.run_id) < (run.head.started_at, run.run_id)
         )
@@ -410,13 +411,14 @@ class RunRegistry:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
-        if (reader := self._reader(run_id, after)) is not None:
-            return reader
+        own = self._own(run_id)
+        if own is not None:
+            return own.run.log.reader(after)
         return await self._follower.join(run_id, after)
 
-    def _reader(self, run_id: str, after: int) -> LogReader | None:
-        running = self._running.get(run_id) or self._queued.get(run_id)
-        return None if running is None else running.run.log.reader(after)
+    def _own(self, run_id: str) -> RunInQueue | None:
+        """Return a run of this process."""
+        return self._running.get(run_id) or self._queued.get(run_id)
 
     async def status(self, run_id: str) -> RunStatus:
         """Return how far a run has come, whoever executes it.
@@ -424,9 +426,9 @@ class RunRegistry:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
-        running = self._running.get(run_id) or self._queued.get(run_id)
-        if running is not None:
-            return status_of(running.run)
+        own = self._own(run_id)
+        if own is not None:
+            return status_of(own.run)
         return status_of_progress(await self._follower.progress(run_id))
 
     async def all_runs(self, session_ids: Container[str] | None = None) -> list[ListedRun]:
@@ -440,27 +442,16 @@ class RunRegistry:
             head.run_id: ListedRun(
                 run_id=head.run_id,
                 session_id=head.session_id,
-                state="queued" if head.is_queued else "running",
+                state=head.state,
                 started_at=head.started_at,
+                is_held=True,
                 owner=head.owner,
             )
             for head in (one.run.head for one in own)
             if session_ids is None or head.session_id in session_ids
         }
         for one in await self._journal.runs(session_ids):
-            state = one.end or (
-                "waiting" if one.is_parked else "queued" if one.is_queued else "running"
-            )
-            runs.setdefault(
-                one.run_id,
-                ListedRun(
-                    run_id=one.run_id,
-                    session_id=one.session_id,
-                    state=state,  # type: ignore[arg-type] # of our own making
-                    started_at=one.started_at,
-                    owner=one.owner,
-                ),
-            )
+            runs.setdefault(one.run_id, one)
         in_order = sorted(runs.values(), key=lambda run: (run.started_at, run.run_id))
         queued = [run for run in in_order if run.state == "queued"]
         return [run for run in reversed(in_order) if run.state != "queued"] + queued

@@ -31,18 +31,6 @@ class RunStatus:
     """To whom its session belongs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedRun:
-    """A run in a list of runs."""
-
-    run_id: str
-    session_id: str
-    state: RunState
-    started_at: str
-    owner: str | None = None
-    """To whom its session belongs."""
-
-
 def status_of(run: Run, state: RunState = "running", code: str | None = None) -> RunStatus:
     return RunStatus(
         run_id=run.run_id,
