@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from ...core.logs import outside_request
+from ...core.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 
@@ -31,25 +32,18 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-class LineAllowance:
-    """A token bucket for lines: ``LINES_AT_ONCE``, refilled with ``LINES_PER_SECOND``."""
+class LineAllowance(TokenBucket):
+    """Allows ``LINES_AT_ONCE``, then ``LINES_PER_SECOND``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._left = float(LINES_AT_ONCE)
-        self._filled = clock()
+        super().__init__(LINES_AT_ONCE, LINES_PER_SECOND, clock)
         self.refused = 0
         """Lines that were refused since this was last reported, and reset."""
 
     def take(self) -> bool:
-        now = self._clock()
-        self._left = min(LINES_AT_ONCE, self._left + (now - self._filled) * LINES_PER_SECOND)
-        self._filled = now
-        if self._left < 1:
-            self.refused += 1
-            return False
-        self._left -= 1
-        return True
+        is_allowed = super().take()
+        self.refused += not is_allowed
+        return is_allowed
 
 
 class OutputLog:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
@@ -18,6 +17,7 @@ from pydantic_core import from_json
 from typing_extensions import Self
 
 from ....core.limits import has_more_values
+from ....core.token_bucket import TokenBucket
 from .admission import admit, admit_content
 
 Streams = TransportStreams
@@ -79,24 +79,6 @@ async def shortened(message: bytes) -> bytes:
         return message
 
 
-class UnaskedAllowance:
-    """A token bucket for messages that nobody asked for."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._left = float(UNASKED_AT_ONCE)
-        self._filled = clock()
-
-    def take(self) -> bool:
-        now = self._clock()
-        refill = (now - self._filled) * UNASKED_PER_SECOND
-        self._left, self._filled = min(UNASKED_AT_ONCE, self._left + refill), now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class LimitedReadStream:
     """Messages of a server, for the SDK, without what is too much."""
 
@@ -108,7 +90,7 @@ class LimitedReadStream:
         on_end: Callable[[str], None],
     ) -> None:
         self._stream = stream
-        self._allowance = UnaskedAllowance()
+        self._allowance = TokenBucket(UNASKED_AT_ONCE, UNASKED_PER_SECOND)
         self._dropped = 0
         self._on_flood = on_flood
         self._on_end = on_end
