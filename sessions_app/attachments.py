@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from ninja import Path, Router, Status
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mochi_project.http.errors import invalid_request
+from mochi_project.http.errors import invalid_value
 from mochi_project.openapi import documented, reference
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
@@ -134,9 +134,7 @@ async def _read_upload(request: HttpRequest, reader: AttachmentReader) -> NewAtt
     try:
         body = FileUpload.model_validate_json(request.body)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        located = [{**each, "loc": ("body", "payload", *each["loc"])} for each in problems]
-        raise invalid_request(located) from error
+        raise invalid_value(error, "body", "payload") from error
     return await body.read(reader)
 
 

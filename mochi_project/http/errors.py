@@ -13,6 +13,7 @@ from http import HTTPStatus
 from importlib import import_module
 from typing import Any
 
+import pydantic
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse
@@ -103,6 +104,12 @@ def invalid_request(problems: Sequence[Any]) -> InvalidRequest:
     message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
+
+
+def invalid_value(error: pydantic.ValidationError, *place: str) -> InvalidRequest:
+    """Return the 422 for a part of a request that pydantic refuses, and where that part is."""
+    problems = error.errors(include_url=False, include_input=False)
+    return invalid_request([{**each, "loc": (*place, *each["loc"])} for each in problems])
 
 
 def shortened(text: str, length: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
@@ -11,7 +10,7 @@ from ninja import NinjaAPI
 from ninja.utils import replace_path_param_notation
 from pydantic import ValidationError
 
-from mochi_project.http.errors import install, invalid_request
+from mochi_project.http.errors import install, invalid_value
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
 from mochi_project.http.lazy_urls import Patterns
 from mochi_project.http.wires import Wire
@@ -98,7 +97,4 @@ def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
 
 
 def invalid(error: ValidationError, *fields: str) -> InvalidRequest:
-    problems: Any = error.errors(include_url=False)
-    return invalid_request(
-        [{**each, "loc": ("body", "payload", *fields, *each["loc"])} for each in problems]
-    )
+    return invalid_value(error, "body", "payload", *fields)

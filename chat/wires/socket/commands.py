@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mochi_project.http.errors import invalid_request
+from mochi_project.http.errors import invalid_value
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.journal.base import ListedRun
 from mochi_server.chat.journal.records import GOING_ON
@@ -239,7 +239,4 @@ def _read(schema: type[BaseModel], values: JSONObject, place: str) -> Any:  # no
     try:
         return schema.model_validate(values)
     except ValidationError as error:
-        problems: Any = error.errors(include_url=False)
-        raise invalid_request(
-            [{**problem, "loc": (place, *problem["loc"])} for problem in problems]
-        ) from error
+        raise invalid_value(error, place) from error

@@ -14,7 +14,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from pydantic import ValidationError
 
-from mochi_project.http.errors import invalid_request, translate
+from mochi_project.http.errors import invalid_value, translate
 from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
 from mochi_server.core.aio import BackgroundTasks
@@ -211,7 +211,4 @@ def _read(parsed: object) -> ClientFrame:
     try:
         return ClientFrame.model_validate(parsed)
     except ValidationError as error:
-        problems: Any = error.errors(include_url=False)
-        raise invalid_request(
-            [{**problem, "loc": ("frame", *problem["loc"])} for problem in problems]
-        ) from error
+        raise invalid_value(error, "frame") from error
