@@ -7,7 +7,7 @@ from typing import Literal
 
 from .base import Sandbox
 from .bubblewrap import BubblewrapSandbox
-from .docker import DEFAULT_IMAGE, DockerSandbox
+from .docker import DockerSandbox
 from .process import ProcessSandbox
 
 SandboxName = Literal["bubblewrap", "docker", "process"]
@@ -21,21 +21,19 @@ class SandboxChoice:
     problem: str | None = None
 
 
-def make_sandbox(name: SandboxName, *, image: str = DEFAULT_IMAGE) -> Sandbox:
+def make_sandbox(name: SandboxName) -> Sandbox:
     """Return the driver of a name, tried or not."""
     match name:
         case "bubblewrap":
             return BubblewrapSandbox()
         case "docker":
-            return DockerSandbox(image=image)
+            return DockerSandbox()
         case "process":
             return ProcessSandbox()
 
 
-async def choose_sandbox(
-    setting: Literal["auto"] | SandboxName, *, image: str = DEFAULT_IMAGE
-) -> SandboxChoice:
+async def choose_sandbox(setting: Literal["auto"] | SandboxName) -> SandboxChoice:
     """Try the driver of a setting; ``auto`` is bubblewrap. Another one never takes its place."""
-    sandbox = make_sandbox("bubblewrap" if setting == "auto" else setting, image=image)
+    sandbox = make_sandbox("bubblewrap" if setting == "auto" else setting)
     problem = await sandbox.problem()
     return SandboxChoice(sandbox if problem is None else None, problem)

@@ -100,18 +100,14 @@ class _ToolStatistics:
 class ToolExecutionService:
     """Executes calls one at a time or side by side; never raises because of a tool."""
 
+    result_characters = 100_000
+    """Longest result; the rest is cut."""
+    max_calls_per_reply = 100
+    """Most calls of one reply that may run; the rest is refused."""
+
     def __init__(
-        self,
-        *,
-        result_characters: int = 100_000,
-        max_calls_per_reply: int = 100,
-        in_order: bool = False,
-        attachments: AttachmentStore | None = None,
+        self, *, in_order: bool = False, attachments: AttachmentStore | None = None
     ) -> None:
-        self.result_characters = result_characters
-        """Longest result; the rest is cut."""
-        self.max_calls_per_reply = max_calls_per_reply
-        """Most calls of one reply that may run; the rest is refused."""
         self._is_in_order = in_order
         """Whether results of a session come in the order of its calls, as in test mode."""
         self._attachments = attachments

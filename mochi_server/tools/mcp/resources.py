@@ -95,7 +95,9 @@ class McpResources:
             with refusals(server, lambda text: InvalidRequest(text, details={"field": "cursor"})):
                 page = await client.list_resources(cursor=cursor)
             return McpResourcePage(
-                resources=[_resource(each) for each in page.resources[:MAX_RESOURCES]],
+                resources=[
+                    _described(each, each.uri, each.size) for each in page.resources[:MAX_RESOURCES]
+                ],
                 templates=await _templates(client) if cursor is None else (),
                 next_cursor=page.next_cursor,
             )
@@ -156,7 +158,7 @@ async def _templates(client: Client) -> list[McpResource]:
     try:
         for _ in range(MAX_PAGES):
             page = await client.list_resource_templates(cursor=cursor)
-            templates += map(_template, page.resource_templates)
+            templates += [_described(each, each.uri_template) for each in page.resource_templates]
             cursor = page.next_cursor
             if not cursor or len(templates) >= MAX_RESOURCES:
                 break
@@ -165,24 +167,16 @@ async def _templates(client: Client) -> list[McpResource]:
     return templates[:MAX_RESOURCES]
 
 
-def _resource(resource: Resource) -> McpResource:
+def _described(
+    resource: Resource | ResourceTemplate, uri: str, size: int | None = None
+) -> McpResource:
     return McpResource(
-        uri=clean(resource.uri),
+        uri=clean(uri),
         name=one_line(clean(resource.name)),
         title=None if resource.title is None else one_line(clean(resource.title)),
         description=clean(resource.description or ""),
         media_type=resource.mime_type,
-        size=resource.size,
-    )
-
-
-def _template(template: ResourceTemplate) -> McpResource:
-    return McpResource(
-        uri=clean(template.uri_template),
-        name=one_line(clean(template.name)),
-        title=None if template.title is None else one_line(clean(template.title)),
-        description=clean(template.description or ""),
-        media_type=template.mime_type,
+        size=size,
     )
 
 
