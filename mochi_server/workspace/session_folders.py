@@ -28,7 +28,7 @@ from ..errors import (
     WorkspaceFileRefused,
 )
 from ..sandbox.base import SandboxLimits
-from ..sandbox.launcher import NO_LIMIT, OverLimit, usage
+from ..sandbox.watching import NO_LIMIT, OverLimit, usage
 from ..sessions.manager import SessionManager
 from ..sessions.storage.base import check_session_id
 from .beneath import FOLDER, components

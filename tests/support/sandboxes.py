@@ -72,7 +72,7 @@ def as_ordinary_user(place: Path) -> SandboxUser:
     if python is None:
         pytest.skip("no interpreter that another user can run")
     place.chmod(0o755)
-    for name in ("launcher.py", "mounts.py"):
+    for name in ("launcher.py", "mounts.py", "watching.py"):
         shutil.copy(LAUNCHER.with_name(name), place)
         (place / name).chmod(0o644)
     folder = place / "ordinary"

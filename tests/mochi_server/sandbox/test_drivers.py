@@ -15,13 +15,13 @@ from mochi_server.sandbox import (
     SandboxLimits,
     SandboxSpec,
     choose_sandbox,
-    launcher,
     make_sandbox,
+    watching,
 )
 from mochi_server.sandbox.bubblewrap import BubblewrapSandbox
-from mochi_server.sandbox.launcher import DiskWatch, OverLimit, files_in_memory
 from mochi_server.sandbox.mounts import open_place
 from mochi_server.sandbox.seccomp import seccomp_filter
+from mochi_server.sandbox.watching import DiskWatch, OverLimit, files_in_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -93,7 +93,7 @@ def test_a_workspace_has_one_writable_folder_and_no_network() -> None:
     assert spec.limits.seconds == 30
 
 
-# What the launcher counts
+# What is counted of a command
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/", "/not/there"])
@@ -104,10 +104,10 @@ def test_files_of_the_machine_are_none_of_a_sandbox_that_is_being_made(folder: s
 def test_a_machine_that_stood_still_during_a_look_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, usage = 1000.0, launcher.usage
+    now, usage = 1000.0, watching.usage
     limits: Any = {"disk_bytes": 1000, "files": 100}
     clock = SimpleNamespace(monotonic=lambda: now, thread_time=time.thread_time)
-    monkeypatch.setattr(launcher, "time", clock)
+    monkeypatch.setattr(watching, "time", clock)
     watch = DiskWatch(os.getpid(), [open_place(str(tmp_path))], [], limits)
 
     def usage_late(*arguments: Any) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def test_a_machine_that_stood_still_during_a_look_delays_no_other(
         now += 10
         return usage(*arguments)
 
-    monkeypatch.setattr(launcher, "usage", usage_late)
+    monkeypatch.setattr(watching, "usage", usage_late)
     watch.look([])
     (tmp_path / "large").write_bytes(bytes(100_000))
     now += 1
