@@ -19,13 +19,13 @@ from mochi_server.sessions import ChatSession
 from mochi_server.sessions.attachments import attachments_of
 
 from ..common.api import WireAPI
+from .history import read_items
 from .items import (
     Item,
     Placed,
     changes_without,
     conversation_items,
     find_item,
-    read_items,
     seconds_of,
 )
 from .schemas import (

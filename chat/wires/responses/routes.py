@@ -38,12 +38,12 @@ from ..openai.errors import code_of
 from .compaction import compaction_item, user_items
 from .conversations import Limit, Order, default_model, page_of, session_of_conversation, shown
 from .encoder import ResponseEncoder, events_until
+from .history import read_items
 from .items import (
     approval_item,
     decision_item,
     input_items,
     output_items,
-    read_items,
     said_by_user,
     seconds_of,
     wants_summary,
