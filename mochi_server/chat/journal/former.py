@@ -16,8 +16,8 @@ from typing import Final
 from ...core.files import read_plain
 from ...core.leases import remove_free_locks
 from ...state import Statements
-from .journal import RUNS, StoredRun, Stretch
 from .records import STATE_BEGINS, Note, RunHead, decode
+from .rows import RUNS, StoredRun, Stretch
 
 logger = logging.getLogger(__name__)
 

@@ -13,93 +13,35 @@ import asyncio
 import logging
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import anyio
-import orjson
-from typing_extensions import Self
 
-from ...core.aio import BackgroundTasks, run_to_completion, yield_to_loop
+from ...core.aio import BackgroundTasks, run_to_completion
 from ...errors import StorageError
 from ...state import State, Statements, Version
 from .base import JournalPart, ListedRun, Reached, RunWriter
-from .records import GOING_ON, RunHead, RunState, decode
+from .records import RunHead, decode
+from .rows import (
+    MANY,
+    RUNS,
+    Position,
+    ReadLines,
+    StoredRun,
+    Stretch,
+    lines_of,
+    remove_runs,
+    renew_lease,
+    runs_since,
+)
 
 logger = logging.getLogger(__name__)
-
-RUNS = "runs"
-"""Kind of the rows."""
 
 SMALL_BYTES = 1_000_000
 """Bytes below which lines are written without a thread, where the state allows it."""
 
 PART_BYTES = 8_000_000
 """Most bytes of lines in one part of a log, about."""
-
-MANY = 100
-"""Runs after which a thread that reads them lets others run."""
-
-
-class Stretch(NamedTuple):
-    """Lines of a run in the log of one process."""
-
-    log: str
-    begin: int
-    """Place behind which they begin."""
-    end: int | None
-    """Place of the last of them; None while the process has the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A run as its row has it."""
-
-    session_id: str
-    started_at: str
-    state: RunState
-    owner: str | None
-    stretches: tuple[Stretch, ...]
-
-    @classmethod
-    def of(cls, head: RunHead, stretch: Stretch) -> Self:
-        return cls(head.session_id, head.started_at, head.state, head.owner, (stretch,))
-
-    @classmethod
-    def decode(cls, value: bytes) -> Self:
-        session_id, started_at, state, owner, stretches = orjson.loads(value)
-        return cls(
-            session_id, started_at, state, owner, tuple(Stretch(*each) for each in stretches)
-        )
-
-    def encode(self) -> bytes:
-        stretches = [tuple(each) for each in self.stretches]
-        fields = (self.session_id, self.started_at, self.state, self.owner, stretches)
-        return orjson.dumps(fields)
-
-    @property
-    def end(self) -> RunState | None:
-        """How it has ended."""
-        return None if self.state in GOING_ON else self.state
-
-    @property
-    def holder(self) -> str | None:
-        """The process that has it, should it live."""
-        last = self.stretches[-1]
-        return last.log if last.end is None and self.end is None else None
-
-    def until(self, place: int) -> Self:
-        """Return it as its last lines end there."""
-        *before, last = self.stretches
-        return replace(self, stretches=(*before, last._replace(end=place)))
-
-
-class Position(NamedTuple):
-    """How far a run was read."""
-
-    stretch: int
-    place: int
 
 
 class RunJournal:
@@ -170,7 +112,7 @@ class RunJournal:
         def take(state: Statements) -> tuple[set[str], bool]:
             nonlocal is_repeated
             was_tried, is_repeated = is_repeated, True
-            lost = _renew(state, holder, held)
+            lost = renew_lease(state, holder, held)
             row = state.row(RUNS, run_id)
             if row is None:
                 return lost, False
@@ -356,9 +298,9 @@ class RunJournal:
         lines = [line for line in map(decode, read.lines) if line is not None]
         return JournalPart(lines, read.position, read.is_held)
 
-    async def _read(self, run_id: str, after: Position | None) -> _Read | None:
-        def work(state: Statements) -> _Read | None:
-            return _lines_of(state, run_id, after)
+    async def _read(self, run_id: str, after: Position | None) -> ReadLines | None:
+        def work(state: Statements) -> ReadLines | None:
+            return lines_of(state, run_id, after)
 
         return await self._state.read(work, is_small=after is not None)
 
@@ -409,7 +351,7 @@ class RunJournal:
             known = self._entries if version.identity == self._version.identity else {}
             since = self._version.number if known else 0
             changes = await self._state.read(
-                lambda state: _changes(state, since, known),
+                lambda state: runs_since(state, since, known),
                 is_small=version.number - since < MANY,
             )
             self._version, self._entries = changes
@@ -426,7 +368,7 @@ class RunJournal:
         old = {run_id for run_id, seen in self._ended.items() if seen <= now - seconds}
         if old:
             number = self._version.number
-            await self._state.write(lambda state: _remove(state, old, entries, number))
+            await self._state.write(lambda state: remove_runs(state, old, entries, number))
         await self._state.prune()
 
 
@@ -448,7 +390,7 @@ class _Portion:
 
     def write(self, state: Statements) -> set[str]:
         """Write it, and return the runs that other processes have."""
-        lost = _renew(state, self._own.log, self._held)
+        lost = renew_lease(state, self._own.log, self._held)
         if self._data:
             state.put_part(self._own.log, self.place, self._data)
         for writer, reached in self._behind:
@@ -490,56 +432,6 @@ class _Portion:
             writer.is_behind = True
 
 
-class _Read(NamedTuple):
-    lines: list[bytes]
-    position: Position
-    is_held: bool
-    has_died: bool
-    """Whether its process has died, perhaps after the lines were read."""
-
-
-def _lines_of(state: Statements, run_id: str, after: Position | None) -> _Read | None:
-    row = state.row(RUNS, run_id)
-    if row is None:
-        return None
-    entry = StoredRun.decode(row.value)
-    number, place = after or Position(0, entry.stretches[0].begin)
-    prefix = run_id.encode() + b" "
-    lines: list[bytes] = []
-    for index, stretch in enumerate(entry.stretches[number:], number):
-        if index > number:
-            number, place = index, stretch.begin
-        for found, data in state.parts_after(stretch.log, place, stretch.end):
-            lines += _lines_with(prefix, data)
-            place = found
-    is_held = entry.holder is not None and state.lives(entry.holder)
-    has_died = entry.holder is not None and not is_held
-    return _Read(lines, Position(number, place), is_held, has_died)
-
-
-def _lines_with(prefix: bytes, data: bytes) -> Iterator[bytes]:
-    """Yield what follows the prefix in each line that begins with it."""
-    at = data.find(prefix)
-    while at >= 0:
-        end = data.find(b"\n", at)
-        if at == 0 or data[at - 1 : at] == b"\n":
-            yield data[at + len(prefix) : end]
-        at = data.find(prefix, end)
-
-
-def _renew(state: Statements, holder: str, run_ids: Sequence[str]) -> set[str]:
-    """Renew the lease, and return those of these runs that others have taken meanwhile."""
-    if state.renew(holder):
-        return set()
-    return {run_id for run_id in run_ids if _holder_of(state, run_id) != holder}
-
-
-def _holder_of(state: Statements, run_id: str) -> str | None:
-    """Return who has had a run last; None if it is gone."""
-    row = state.row(RUNS, run_id)
-    return None if row is None else StoredRun.decode(row.value).stretches[-1].log
-
-
 def _portions(writers: Sequence[RunWriter]) -> Iterator[Sequence[RunWriter]]:
     """Yield those of these runs that have something to write, as many at a time as are one part."""
     some: list[RunWriter] = []
@@ -553,39 +445,3 @@ def _portions(writers: Sequence[RunWriter]) -> Iterator[Sequence[RunWriter]]:
             some, size = [], 0
     if some:
         yield some
-
-
-def _changes(
-    state: Statements, since: int, known: dict[str, StoredRun]
-) -> tuple[Version, dict[str, StoredRun]]:
-    """Return all runs, of which some are known as of a number."""
-    version = state.version()
-    entries = dict(known)
-    for number, row in enumerate(state.rows_since(RUNS, since)):
-        with suppress(ValueError, TypeError):  # of another version
-            entries[row.id] = StoredRun.decode(row.value)
-        if number % MANY == MANY - 1:
-            yield_to_loop()
-    if len(entries) != state.count_rows(RUNS):
-        ids = state.row_ids(RUNS)
-        entries = {run_id: entry for run_id, entry in entries.items() if run_id in ids}
-    return version, entries
-
-
-def _remove(state: Statements, old: set[str], known: dict[str, StoredRun], number: int) -> None:
-    """Remove runs, and the lines that no other run needs."""
-    _, entries = _changes(state, number, known)
-    logs: dict[str, int] = {}
-    for run_id in old & entries.keys():
-        state.remove_row(RUNS, run_id)
-        for stretch in entries.pop(run_id).stretches:
-            logs[stretch.log] = max(logs.get(stretch.log, 0), stretch.end or 0)
-    needed: dict[str, int] = {}
-    for entry in entries.values():
-        for stretch in entry.stretches:
-            needed[stretch.log] = min(needed.get(stretch.log, stretch.begin), stretch.begin)
-    for log, last in logs.items():
-        if log in needed or state.lives(log):
-            state.remove_parts(log, min(last, needed.get(log, last)))
-        else:
-            state.remove_parts(log)
