@@ -414,7 +414,8 @@ class Runtime:
             share=self.settings.max_caller_share,
         )
         for sessions in (self.sessions, self.agent_sessions):
-            sessions.settle_run, sessions.check_run_left = registry.settle, registry.check_left
+            sessions.settle_run = registry.others.settle
+            sessions.check_run_left = registry.others.check_left
         return registry
 
     def attachment_sweeper(self) -> AttachmentSweeper:

@@ -337,7 +337,7 @@ class RunControl:
         """Take up a run that waits, or all, if somebody has decided."""
         decided = await self._confirmations.decided_runs()
         if decided:  # there may be thousands that wait
-            for each in decided & ({run_id} if run_id else await self._runs.waiting_runs()):
+            for each in decided & ({run_id} if run_id else await self._runs.others.waiting_runs()):
                 await self._resume(each)
 
     async def _settle_orphans(self) -> None:
@@ -358,7 +358,7 @@ class RunControl:
     async def _end_forgotten(self) -> None:
         """End runs that wait, and about which nobody is asked any more."""
         stored = await self._confirmations.stored()
-        await self._runs.recover_forgotten({each.confirmation.run_id for each in stored})
+        await self._runs.others.recover_forgotten({each.confirmation.run_id for each in stored})
 
     def tend(self) -> None:
         """Begin to look after the runs that no process executes, as a server does."""
@@ -370,7 +370,7 @@ class RunControl:
         is_failing = False
         while True:
             try:
-                await self._runs.recover_dead()
+                await self._runs.others.recover_dead()
                 await self._resume_decided()
                 if anyio.current_time() - pruned >= pause:
                     await self._settle_orphans()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Container
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,14 +20,13 @@ from typing import Protocol
 import anyio
 
 from ...core.aio import BackgroundTasks
-from ...core.caller import act_for_owner, may_see
+from ...core.caller import act_for_owner
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
 from ...errors import (
     InternalError,
     MochiError,
     RunInterrupted,
-    SessionBusy,
     ShuttingDown,
     StorageError,
 )
@@ -41,6 +40,7 @@ from .ending import STOPPED, EndsRuns, RunEnding
 from .follower import RunFollower, copy_lines
 from .log import LogReader, RunLog
 from .observer import RunObserver
+from .others import STOP_SECONDS, RunsOfOthers
 from .progress import RunProgress, read_run
 from .requests import RunRequests
 from .run import Run
@@ -51,17 +51,12 @@ logger = logging.getLogger(__name__)
 SAVE_SECONDS = 3.0
 """Seconds for the saves of runs that were ended, on top of any limit."""
 
+
 WATCH_SECONDS = 0.075
 """Seconds between two writes of the journal.
 
 A kill loses at most what was said since.
 """
-
-STOP_SECONDS = 15.0
-"""Longest wait for another process to end a run, or until its lease has expired."""
-
-REMEMBERED_SESSIONS = 10_000
-"""Number of sessions of which it is known that their last run has ended."""
 
 
 class RunnableTurn(Protocol):
@@ -160,14 +155,10 @@ class RunRegistry:
         self._queued: dict[str, RunInQueue] = {}
         self._sessions: dict[str, str] = {}
         """Running runs by session."""
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        """Last runs by session that are known to have ended, the latest last."""
         self._tasks = BackgroundTasks()
+        self.others = RunsOfOthers(journal, recovery, self._running)
         self._follower = RunFollower(journal, recovery, self._requests, self._tasks)
         self._watching: asyncio.Task[None] | None = None
-        self._recovering = anyio.Lock()
-        self._unrecovered: set[str] = set()
-        """Runs without a process that could not be recovered; the log was told of them."""
         self.is_closed = False
         self.observers: list[RunObserver] = []
         """Are told what the runs of this process do, and how those end that it recovers."""
@@ -436,7 +427,7 @@ class RunRegistry:
 
         The latest first, those in queues last and in order.
         """
-        await self.recover_dead()
+        await self.others.recover_dead()
         own: list[RunInQueue] = [*self._running.values(), *self._queued.values()]
         runs = {
             head.run_id: ListedRun(
@@ -495,62 +486,6 @@ class RunRegistry:
             await self._requests.withdraw_stop(run_id)
         return await self.status(run_id)
 
-    async def check_left(self, session_id: str, run_id: str | None) -> None:
-        """Refuse a session whose last run another process executes.
-
-        Raises:
-            SessionBusy: it does.
-        """
-        if run_id is None or self._ended.get(session_id) == run_id or run_id in self._running:
-            return
-        try:
-            read = await read_run(self._journal, run_id)
-        except StorageError:
-            return  # it cannot be known now; turns go on
-        if read is None or read.progress.end is not None or not read.part.is_held:
-            return
-        progress = read.progress
-        if may_see(progress.head.owner) and (
-            session_id in {progress.head.session_id, *progress.agent_sessions}
-        ):
-            raise SessionBusy(session_id=session_id)
-
-    async def settle(self, session_id: str, run_id: str | None) -> None:
-        """Make sure that a session's last run is over; the caller has claimed the session.
-
-        Raises:
-            SessionBusy: it waits for a person, or its end cannot be written.
-            StorageError: its process has died, and the session cannot be written.
-        """
-        if run_id is None or self._ended.get(session_id) == run_id or run_id in self._running:
-            return
-        deadline = anyio.current_time() + STOP_SECONDS
-        while True:
-            try:
-                read = await read_run(self._journal, run_id)
-            except StorageError:
-                return  # it cannot be known now; turns go on
-            if read is None or read.progress.end is not None:
-                break
-            part, progress = read
-            if not may_see(progress.head.owner):
-                return  # of somebody else, whose run an imported file names
-            is_agents = progress.head.session_id != session_id
-            if is_agents and (part.is_held or session_id not in progress.agent_sessions):
-                return  # an agent's session, which the run does not use now, or not any more
-            if not part.is_held and await self._recovery.recover(run_id, claimed=session_id):
-                break
-            if progress.is_parked or anyio.current_time() > deadline:
-                raise SessionBusy(session_id=session_id)
-            await anyio.sleep(WATCH_SECONDS)  # somebody writes its last lines
-        self._remember(session_id, run_id)
-
-    def _remember(self, session_id: str, run_id: str) -> None:
-        self._ended[session_id] = run_id
-        self._ended.move_to_end(session_id)
-        if len(self._ended) > REMEMBERED_SESSIONS:
-            self._ended.popitem(last=False)
-
     def interrupt(self, session_id: str, reason: MochiError) -> bool:
         """End the session's run with an error; return whether one ran here. The first counts."""
         run_id = self._sessions.get(session_id)
@@ -562,43 +497,6 @@ class RunRegistry:
     def _end_early(self, running: _Running, reason: MochiError) -> None:
         running.reason = running.reason or reason
         running.cancel()
-
-    async def recover_dead(self) -> None:
-        """End the runs of processes that have died, unless they wait for a person.
-
-        Returns when this process recovers none of them any more.
-        """
-        async with self._recovering:
-            dead = [each for each in await self._journal.dead_runs() if each not in self._running]
-            self._unrecovered.intersection_update(dead)
-            await self._recover_each(dead)
-
-    async def recover_forgotten(self, asked: Container[str]) -> None:
-        """End the runs that wait and that no process executes, but for those that have asked."""
-        async with self._recovering:
-            waiting = await self.waiting_runs()
-            await self._recover_each([each for each in waiting if each not in asked])
-
-    async def _recover_each(self, run_ids: Sequence[str]) -> None:
-        """Recover runs; one that cannot be recovered now keeps no other from it."""
-        for run_id in run_ids:
-            is_logged = run_id in self._unrecovered
-            self._unrecovered.add(run_id)
-            try:
-                await self._recovery.recover(run_id)
-            except MochiError as error:
-                if not is_logged:
-                    text = "The run %s cannot be recovered now: %s"
-                    logger.warning(text, run_id, error.message)
-            except Exception:
-                if not is_logged:
-                    logger.exception("The run %s cannot be recovered", run_id)
-            else:
-                self._unrecovered.discard(run_id)
-
-    async def waiting_runs(self) -> set[str]:
-        """Return the ids of the runs that wait and that no process executes."""
-        return {run.run_id for run in await self._journal.runs() if run.waits}
 
     async def prune(self) -> None:
         """Forget runs that have ended long ago."""
@@ -709,7 +607,7 @@ class RunRegistry:
                 del self._sessions[run.head.session_id]
             await self._close(run, state, error)
             running.status = status_of(run, state, None if error is None else error.code)
-            self._remember(run.head.session_id, run.run_id)
+            self.others.note_ended(run.head.session_id, run.run_id)
             running.ended.set()
             if running.stopped:
                 self._requests.send()

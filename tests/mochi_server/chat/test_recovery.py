@@ -109,24 +109,24 @@ async def test_a_run_is_left_alone_while_its_process_has_an_agents_session(with_
 async def test_who_uses_an_agents_session_ends_the_run_that_has_used_it(with_leases):
     runs = RunRegistry(with_leases.journal, with_leases.recovery)
     async with with_leases.agents.claim(with_leases.agent_id):
-        await runs.settle(with_leases.agent_id, "run_1")
+        await runs.others.settle(with_leases.agent_id, "run_1")
     assert (await runs.status("run_1")).state == "interrupted"
 
 
 async def test_a_claim_that_was_not_given_back_is_left_to_a_run_that_goes_on(survivor, tmp_path):
     """Its process was too slow to renew the claim."""
     runs = RunRegistry(survivor.journal, survivor.recovery)
-    await runs.check_left(survivor.session_id, "run_1")  # its process has died
+    await runs.others.check_left(survivor.session_id, "run_1")  # its process has died
     await survivor.recovery.recover("run_1")
-    await runs.check_left(survivor.session_id, "run_1")
+    await runs.others.check_left(survivor.session_id, "run_1")
     slow = journal_in(tmp_path)
     writer = slow.begin(head("run_2", session_id=survivor.session_id))
     writer.note("agent", call="call_1", session_id=survivor.agent_id, begin=0)
     await slow.flush()
     for session_id in (survivor.session_id, survivor.agent_id):
         with pytest.raises(SessionBusy):
-            await runs.check_left(session_id, "run_2")
-    await runs.check_left("another", "run_2")  # an imported file names the run
+            await runs.others.check_left(session_id, "run_2")
+    await runs.others.check_left("another", "run_2")  # an imported file names the run
     await slow.aclose()
 
 
@@ -161,12 +161,12 @@ async def test_the_session_of_an_agent_that_has_ended_is_free_while_the_run_wait
     await journal.close(writer)
     runs = RunRegistry(journal, RunRecovery(journal, sessions, agents, store))
     if has_ended:
-        await runs.settle(agent_id, "run_1")
+        await runs.others.settle(agent_id, "run_1")
     else:
         with pytest.raises(SessionBusy):
-            await runs.settle(agent_id, "run_1")
+            await runs.others.settle(agent_id, "run_1")
     with pytest.raises(SessionBusy):
-        await runs.settle(session_id, "run_1")
+        await runs.others.settle(session_id, "run_1")
     assert (await runs.status("run_1")).state == "waiting"
     await journal.aclose()
 
@@ -265,7 +265,7 @@ async def test_the_next_message_waits_while_somebody_ends_the_run(survivor, tmp_
     taken = await other.take("run_1")
     assert isinstance(taken, RunWriter)
     runs = RunRegistry(survivor.journal, survivor.recovery)
-    settling = asyncio.ensure_future(runs.settle(survivor.session_id, "run_1"))
+    settling = asyncio.ensure_future(runs.others.settle(survivor.session_id, "run_1"))
     with anyio.fail_after(30):
         await asyncio.wait({settling}, timeout=0.3)
         assert not settling.done()
@@ -279,7 +279,7 @@ async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor):
     runs = RunRegistry(survivor.journal, survivor.recovery)
     async with survivor.sessions.claim(survivor.session_id):
         await asyncio.gather(
-            runs.settle(survivor.session_id, "run_1"), survivor.recovery.recover("run_1")
+            runs.others.settle(survivor.session_id, "run_1"), survivor.recovery.recover("run_1")
         )
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
 
@@ -313,7 +313,7 @@ async def test_a_run_whose_answer_was_stored_is_done(survivor, is_told):
     await survivor.journal.close(writer)
     await survivor.sessions.update(survivor.session_id, lambda session: session.append(answer))
     runs = RunRegistry(survivor.journal, survivor.recovery)
-    await runs.recover_dead()
+    await runs.others.recover_dead()
     status = await runs.status("run_1")
     assert (status.state, status.code, status.message_id) == ("done", None, answer.message_id)
     told, done = [event for _, event in events_of(await lines_of(survivor.journal))][-2:]
@@ -345,12 +345,12 @@ async def test_a_run_that_waits_is_ended_when_nobody_is_asked(survivor, how):
     await survivor.journal.close(writer)
     runs = RunRegistry(survivor.journal, survivor.recovery)
     if how == "a look":
-        await runs.recover_forgotten({"run_1"})
+        await runs.others.recover_forgotten({"run_1"})
         assert (await runs.status("run_1")).state == "waiting"
-        await runs.recover_forgotten(set())
+        await runs.others.recover_forgotten(set())
     else:
         async with survivor.sessions.claim(survivor.session_id):
-            await runs.settle(survivor.session_id, "run_1")
+            await runs.others.settle(survivor.session_id, "run_1")
     assert (await runs.status("run_1")).state == "interrupted"
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
 
@@ -384,7 +384,7 @@ async def test_a_run_that_cannot_be_ended_now_keeps_no_other_from_it(tmp_path, c
     agents = SessionManager(MemoryStorage())
     recovery = RunRecovery(journal, sessions, agents, StateConfirmationStore())
     runs = RunRegistry(journal, recovery)
-    await runs.recover_forgotten(set())
+    await runs.others.recover_forgotten(set())
     assert {run.run_id: run.state for run in await runs.all_runs()} == {
         "run_0": "waiting",
         "run_1": "interrupted",

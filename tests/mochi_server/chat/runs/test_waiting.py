@@ -132,7 +132,7 @@ async def ask(engine: Bench, session: str) -> str:
 
 async def waiting(engine: Bench, run_id: str) -> None:
     async def is_parked() -> bool:
-        return run_id in await engine.runs.waiting_runs() and not len(engine.runs)
+        return run_id in await engine.runs.others.waiting_runs() and not len(engine.runs)
 
     await until(is_parked)
 
