@@ -1,6 +1,7 @@
 """Agents: specialists with a prompt, tools and a memory of their own, which models can call."""
 
-from .discovery import AgentDefinition, AgentDiscoveryService
+from .definition import AgentDefinition
+from .discovery import AgentDiscoveryService
 from .execution import AgentExecutionService
 from .prompt_loader import PromptLoader
 from .tool_factory import AgentSource, AgentTool

@@ -35,7 +35,8 @@ from ..sessions import ChatSession, SessionManager
 from ..sessions.types import TextCallMode
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService, cut
-from .discovery import AGENT_TOOL, AgentDefinition
+from .definition import AgentDefinition
+from .discovery import AGENT_TOOL
 from .prompt_loader import PromptLoader
 
 AGENT_KEY = "agent_name"

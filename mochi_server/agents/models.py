@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ..services.models.resolver import ModelSetup
 from ..sessions.types import AgentSettings
-from .discovery import AgentDefinition, AgentDiscoveryService
+from .definition import AgentDefinition
+from .discovery import AgentDiscoveryService
 
 
 class AgentModels:

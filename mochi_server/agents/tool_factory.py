@@ -12,7 +12,8 @@ from ..protocol.events import Event
 from ..sessions.storage.base import SESSION_ID
 from ..sessions.types import AgentSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
-from .discovery import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition, AgentDiscoveryService
+from .definition import SOURCE_PREFIX, AgentDefinition
+from .discovery import AGENT_TOOL, AgentDiscoveryService
 from .execution import AgentExecutionService
 
 AGENT_TOOL_SOURCE = "agents"

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import mcp_types as types
 
-from ..agents.discovery import AgentDefinition
+from ..agents.definition import AgentDefinition
 from ..errors import JSONObject
 from ..runtime import Runtime
 from ..services.models.resolver import ModelSetup

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from mochi_server import testing
 from mochi_server.agents import file_tools, prompt_loader, skill_file
-from mochi_server.agents.discovery import AgentDefinition
+from mochi_server.agents.definition import AgentDefinition
 from mochi_server.agents.folder import MAX_AGENTS
 from mochi_server.agents.tool_factory import describe
 from mochi_server.chat.rules.rule import CallRule
