@@ -502,11 +502,7 @@ class Runtime:
             await self.storages["default"].generation()
 
     def observe(self, version: str) -> None:
-        """Start metrics and traces, as far as they are wanted; each is an extra.
-
-        Args:
-            version: The server's, for both.
-        """
+        """Start metrics and traces of a version, as far as they are wanted; each is an extra."""
         if self.settings.metrics:
             from .observability.metrics import Metrics  # noqa: PLC0415
 

@@ -31,29 +31,11 @@ else:
     import _signal as signal  # importing signal, typing or json takes longer than bubblewrap
 
 if TYPE_CHECKING or __package__:
+    from . import watching
     from .mounts import Mounts, Replaced, open_place
-    from .watching import (
-        LOOK_SECONDS,
-        NO_LIMIT,
-        OverLimit,
-        Watch,
-        descendants,
-        kill,
-        make_usable,
-        say,
-    )
 else:  # in its own process
+    import watching
     from mounts import Mounts, Replaced, open_place
-    from watching import (
-        LOOK_SECONDS,
-        NO_LIMIT,
-        OverLimit,
-        Watch,
-        descendants,
-        kill,
-        make_usable,
-        say,
-    )
 
 PLAN: Final = "MOCHI_SANDBOX_PLAN"
 OVER_LIMIT: Final = 125
@@ -100,7 +82,7 @@ class Streams:
         if not is_harmless(0):
             self.given[0] = os.open(os.devnull, os.O_RDONLY)
         for number in (1, 2):
-            if most != NO_LIMIT or not is_harmless(number):
+            if most != watching.NO_LIMIT or not is_harmless(number):
                 ours, self.given[number] = os.pipe()
                 self._copies[ours] = number
 
@@ -132,7 +114,7 @@ class Streams:
     def check(self) -> None:
         """Raise OverLimit if there was too much output."""
         if self._left < 0:
-            raise OverLimit("more output than allowed")
+            raise watching.OverLimit("more output than allowed")
 
     def finish(self, seconds: float) -> None:
         """Wait until what the command has written before its end is copied."""
@@ -209,7 +191,7 @@ class Launched:
         except ProcessLookupError:
             pass
         select.select([self._top_file], [], [], END_SECONDS)
-        kill(self.pid)
+        watching.kill(self.pid)
 
     def wait(self) -> int:
         """Return the exit code of the command, which has ended; leave none of its processes."""
@@ -231,9 +213,9 @@ def reap() -> bool:
 
 def end_children() -> None:
     """Kill all processes below this one; their orphans become its children."""
-    while left := descendants(os.getpid(), MANY):
+    while left := watching.descendants(os.getpid(), MANY):
         for pid in left:
-            kill(pid)
+            watching.kill(pid)
         if not reap():
             return
 
@@ -253,7 +235,7 @@ def spawn(plan: Any, streams: Streams, argv: list[str], prepare: Callable[[], No
         prepare()
         os.execve(argv[0], argv, environment)
     except OSError as error:
-        say(f"{argv[0]} cannot be started: {error.strerror}")
+        watching.say(f"{argv[0]} cannot be started: {error.strerror}")
     finally:
         os._exit(127)
 
@@ -370,7 +352,7 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
         mounts.complete(top)
     except (Replaced, OSError) as error:
         launched.end()
-        say(f"it cannot be made: {error}")
+        watching.say(f"it cannot be made: {error}")
         sys.exit(OVER_LIMIT)
     held.let_go()
     return launched
@@ -473,25 +455,25 @@ def run(plan: Any, life: int, server: int) -> int:
     come_first()
     limits = plan["limits"]
     most = limits["output_bytes"]
-    streams = Streams(NO_LIMIT if most is None else most)
+    streams = Streams(watching.NO_LIMIT if most is None else most)
     watched = [open_place(folder) for folder in plan["watched"]]
     for folder in watched:
-        make_usable(folder)
-    ends = time.monotonic() + (limits["seconds"] or NO_LIMIT)
+        watching.make_usable(folder)
+    ends = time.monotonic() + (limits["seconds"] or watching.NO_LIMIT)
     launched = DRIVERS[plan["driver"]](plan, streams)
     try:
         ended = os.pidfd_open(launched.pid)
-        watch = Watch(launched.top, watched, launched.in_memory, limits)
+        watch = watching.Watch(launched.top, watched, launched.in_memory, limits)
         files = [ended, life, server]
-        while ended not in (ready := select.select(files, [], [], LOOK_SECONDS)[0]):
+        while ended not in (ready := select.select(files, [], [], watching.LOOK_SECONDS)[0]):
             check_end(ready, ends, limits["seconds"])
             streams.check()
             watch.look()
         streams.finish(COPY_SECONDS)
         streams.check()
-    except OverLimit as over:
+    except watching.OverLimit as over:
         launched.end()
-        say(f"{over}; it is ended")
+        watching.say(f"{over}; it is ended")
         streams.finish(COPY_SECONDS)
         return OVER_LIMIT
     return launched.wait()
@@ -500,9 +482,9 @@ def run(plan: Any, life: int, server: int) -> int:
 def check_end(gone: list[int], ends: float, seconds: float) -> None:
     """Raise OverLimit when nobody waits for the command any more, or its time is over."""
     if gone:
-        raise OverLimit("the server has ended")
+        raise watching.OverLimit("the server has ended")
     if time.monotonic() > ends:
-        raise OverLimit(f"more than {seconds:g} seconds")
+        raise watching.OverLimit(f"more than {seconds:g} seconds")
 
 
 def come_first() -> None:

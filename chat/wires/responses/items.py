@@ -103,12 +103,7 @@ def call_error(message: str) -> Item:
 
 
 def approval_item(event: ConfirmationRequired, number: int) -> Item:
-    """Return the item that asks for a decision.
-
-    Args:
-        event: The event that asks.
-        number: Its number.
-    """
+    """Return the item of an event, with this number, that asks for a decision."""
     return {
         "id": f"mcpr_{event.confirmation_id}_{number}",
         "type": "mcp_approval_request",
@@ -119,12 +114,7 @@ def approval_item(event: ConfirmationRequired, number: int) -> Item:
 
 
 def decision_item(event: ConfirmationDecided, number: int) -> Item:
-    """Return the item by which a client has decided.
-
-    Args:
-        event: The event of the decision.
-        number: That of the event which asked.
-    """
+    """Return the item by which a client has decided what the event of this number has asked."""
     name = f"{event.confirmation_id}_{number}"
     return {
         "id": f"mcprs_{name}",
