@@ -179,11 +179,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         )
 
     async def stop(self, seconds: float) -> None:
-        """Close the socket when its runs, which are being ended, have said so.
-
-        Args:
-            seconds: Longest wait for them.
-        """
+        """Close the socket when its runs, which are being ended, have said so, or after so long."""
         ending: set[asyncio.Task[Any]] = self._watches.running
         if self._worker is not None:
             ending.add(self._worker)

@@ -203,12 +203,7 @@ class Command:
     # ---- what a rule asks about or denies
 
     def possibly(self, pattern: str, forms: Sequence[Glob]) -> Fit:
-        """Return whether a part of it fits.
-
-        Args:
-            pattern: The pattern.
-            forms: ``denied_forms`` of it.
-        """
+        """Return whether a part of it fits a pattern, whose ``denied_forms`` are given, too."""
         if self.line is None:
             return Fit.DOUBT
         whole = re.sub(r"\s*([|;&]+)\s*", r" \1 ", fold(" ".join(self._text.split())))

@@ -103,12 +103,7 @@ class Glob:
         return True
 
     def matches(self, text: str, *, excluded: Container[str] = SHELL_SIGNS) -> bool:
-        """Return whether the whole text fits.
-
-        Args:
-            text: The text.
-            excluded: Characters that no wildcard stands for.
-        """
+        """Return whether the whole text fits; no wildcard stands for an excluded character."""
         if not self._has_pieces(text):
             return False
         positions = 1

@@ -80,11 +80,7 @@ class RunLog:
     __slots__ = ("_events", "_first", "_folded", "_readers", "closed", "end", "error", "on_unread")
 
     def __init__(self, first: int = 1) -> None:
-        """Begin an empty log.
-
-        Args:
-            first: The number of the first event.
-        """
+        """Begin an empty log, the first event of which will have this number."""
         self._folded: list[Numbered | FoldedDeltas] = []
         self._events: list[Event] = []
         self._first = first

@@ -23,12 +23,8 @@ BINARY = "application/octet-stream"
 def output_of(result: CallToolResult, secrets: SecretValues) -> ToolOutput:
     """Return the result as text, with the files that are in it.
 
-    Args:
-        result: What the server sent.
-        secrets: What no error shows.
-
     Raises:
-        ToolFailed: the result is that the call failed.
+        ToolFailed: the result is that the call failed; the text has none of the secrets.
     """
     text = "\n".join(shown_block(block) for block in result.content)
     if not text.strip() and result.structured_content is not None:

@@ -36,14 +36,11 @@ class AddressRefused(Exception):
 
 
 class AddressGuard:
-    """Checks the requests that a server makes us send to other addresses than its own.
+    """Checks the requests that a server makes us send to other addresses than its own ``url``.
 
     Public addresses are allowed; those of private networks, if all of the server's own addresses
     are private; those of this machine, if the server is configured with one (a name may point
     anywhere tomorrow). Link-local addresses and the like are never allowed.
-
-    Args:
-        url: Address of the server.
     """
 
     def __init__(self, url: str) -> None:
