@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from ninja import Path, Router, Status
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from mochi_project.http.errors import invalid_value
+from mochi_project.http.errors import PAYLOAD, checked
 from mochi_project.openapi import documented, reference
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
@@ -131,10 +131,7 @@ async def _read_upload(request: HttpRequest, reader: AttachmentReader) -> NewAtt
     if request.content_type == FORM:
         content, name, media_type = await in_thread(_form_file, request)
         return await reader.read(content, name=name, media_type=media_type)
-    try:
-        body = FileUpload.model_validate_json(request.body)
-    except ValidationError as error:
-        raise invalid_value(error, "body", "payload") from error
+    body = checked(FileUpload.model_validate_json, request.body, *PAYLOAD)
     return await body.read(reader)
 
 

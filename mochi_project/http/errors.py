@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import import_module
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import pydantic
 from django.conf import settings
@@ -41,6 +41,10 @@ NAMED_PROBLEMS = 20  # most wrong fields that an answer names; the others are co
 NAME_CHARACTERS = 200  # of the name of a wrong field that an answer repeats
 TEXT_CHARACTERS = 2_000  # of a message, and of each text among its details
 
+PAYLOAD: Final = ("body", "payload")
+"""The place of what is the whole body of a request."""
+
+ValueT = TypeVar("ValueT")
 ErrorShape = Callable[[MochiError], Mapping[str, Any]]
 
 
@@ -106,10 +110,18 @@ def invalid_request(problems: Sequence[Any]) -> InvalidRequest:
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
 
 
-def invalid_value(error: pydantic.ValidationError, *place: str) -> InvalidRequest:
-    """Return the 422 for a part of a request that pydantic refuses, and where that part is."""
-    problems = error.errors(include_url=False, include_input=False)
-    return invalid_request([{**each, "loc": (*place, *each["loc"])} for each in problems])
+def checked(validate: Callable[[Any], ValueT], value: object, *place: str) -> ValueT:
+    """Return a part of a request, which is at this place, as pydantic reads it.
+
+    Raises:
+        InvalidRequest: it is not what it must be.
+    """
+    try:
+        return validate(value)
+    except pydantic.ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        located = [{**each, "loc": (*place, *each["loc"])} for each in problems]
+        raise invalid_request(located) from error
 
 
 def shortened(text: str, length: int) -> str:

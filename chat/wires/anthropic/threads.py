@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
+from mochi_project.http.errors import PAYLOAD, checked
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
 from mochi_server.chat.control import StartedRun
@@ -24,7 +25,6 @@ from mochi_server.errors import (
     SessionNotFound,
 )
 
-from ..common.api import invalid
 from .schemas import TOOLS, MessagesRequest, ReplyTurn, ThreadAfter, UserTurn
 
 _NOT_FOUND = "thread_not_found"
@@ -74,10 +74,7 @@ async def completed(payload: MessagesRequest, session_id: str | None) -> Message
         if session_id not in (None, NEW_SESSION, previous.session_id):
             raise InvalidRequest("The thread is not in the session that the request names.")
         record = (await get_runtime().responses.find(previous)).record
-    try:
-        tools = TOOLS.validate_python(record.get("tools", []))
-    except ValidationError as error:
-        raise invalid(error, "tools") from error
+    tools = checked(TOOLS.validate_python, record.get("tools", []), *PAYLOAD, "tools")
     return payload.model_copy(update={"tools": tools})
 
 

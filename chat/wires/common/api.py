@@ -8,9 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.utils import replace_path_param_notation
-from pydantic import ValidationError
 
-from mochi_project.http.errors import install, invalid_value
+from mochi_project.http.errors import PAYLOAD, checked, install
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
 from mochi_project.http.lazy_urls import Patterns
 from mochi_project.http.wires import Wire
@@ -76,10 +75,7 @@ def options_of(values: JSONObject) -> ModelOptions:
     Raises:
         InvalidRequest: one has a value that is not allowed.
     """
-    try:
-        return ModelOptions.model_validate(values)
-    except ValidationError as error:
-        raise invalid(error) from error
+    return checked(ModelOptions.model_validate, values, *PAYLOAD)
 
 
 def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
@@ -90,11 +86,4 @@ def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
     """
     if value is None or value.get("type") == "text":
         return None
-    try:
-        return RESPONSE_FORMAT.validate_python(value)
-    except ValidationError as error:
-        raise invalid(error, field) from error
-
-
-def invalid(error: ValidationError, *fields: str) -> InvalidRequest:
-    return invalid_value(error, "body", "payload", *fields)
+    return checked(RESPONSE_FORMAT.validate_python, value, *PAYLOAD, field)

@@ -6,15 +6,14 @@ from typing import TypeVar
 
 import orjson
 from django.http import HttpRequest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from mochi_project.http.errors import PAYLOAD, checked
 from mochi_project.http.json import parse_json, take_body, too_many_values
 from mochi_project.http.wires import WIRES
 from mochi_server.core.aio import in_thread_if
 from mochi_server.core.limits import HISTORY_VALUES, REQUEST_VALUES, has_more_values
 from mochi_server.errors import InvalidJSON
-
-from .api import invalid
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -44,7 +43,4 @@ def _read(body: bytes, kind: type[Body]) -> Body:
         others = {name: value for name, value in content.items() if name not in HISTORIES}
         if has_more_values(orjson.dumps(others), REQUEST_VALUES):
             raise too_many_values(REQUEST_VALUES)
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise invalid(error) from error
+    return checked(kind.model_validate, content, *PAYLOAD)

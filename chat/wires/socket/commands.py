@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from mochi_project.http.errors import invalid_value
+from mochi_project.http.errors import checked
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.journal.base import ListedRun
 from mochi_server.chat.journal.records import GOING_ON
@@ -57,7 +57,7 @@ class Commands:
         Raises:
             MochiError: it cannot be talked to; the socket then talks to a new session.
         """
-        data = await self._go_to(_read(Place, query, "query"))
+        data = await self._go_to(checked(Place.model_validate, query, "query"))
         await self._outlet.send(frame("system:ready", data))
 
     @property
@@ -120,7 +120,7 @@ class Commands:
         require(right)
         self._is_executing = True
         try:
-            return await run(_read(schema, client_frame.data, "data"))
+            return await run(checked(schema.model_validate, client_frame.data, "data"))
         finally:
             self._is_executing = False
 
@@ -233,10 +233,3 @@ async def _goes_on(run_id: str) -> bool:
         return (await get_runtime().run_control.status(run_id))["state"] in GOING_ON
     except RunNotFound:  # it has ended too long ago
         return False
-
-
-def _read(schema: type[BaseModel], values: JSONObject, place: str) -> Any:  # noqa: ANN401 - of the schema
-    try:
-        return schema.model_validate(values)
-    except ValidationError as error:
-        raise invalid_value(error, place) from error

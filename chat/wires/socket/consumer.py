@@ -12,9 +12,8 @@ import anyio
 import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from pydantic import ValidationError
 
-from mochi_project.http.errors import invalid_value, translate
+from mochi_project.http.errors import checked, translate
 from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
 from mochi_server.core.aio import BackgroundTasks
@@ -120,7 +119,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         try:
             parsed = _parse(content)
             frame_id = _id_of(parsed)
-            client_frame = _read(parsed)
+            client_frame = checked(ClientFrame.model_validate, parsed, "frame")
             if client_frame.event == PING:
                 await self._outlet.send(frame("pong", {}, reply_to=client_frame.id))
                 return
@@ -201,10 +200,3 @@ def _id_of(parsed: object) -> FrameId:
     if isinstance(frame_id, str):
         return frame_id[:MAX_ID]
     return frame_id if isinstance(frame_id, int) and not isinstance(frame_id, bool) else None
-
-
-def _read(parsed: object) -> ClientFrame:
-    try:
-        return ClientFrame.model_validate(parsed)
-    except ValidationError as error:
-        raise invalid_value(error, "frame") from error
