@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mochi_server.chat.runs.registry import WATCH_SECONDS
+from mochi_server.chat.runs.others import WATCH_SECONDS
 from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama
 from tests.support.run_readers import RunReader

@@ -502,7 +502,7 @@ class Runtime:
             await self.storages["default"].generation()
 
     def observe(self, version: str) -> None:
-        """Start metrics and traces of a version, as far as they are wanted; each is an extra."""
+        """Start the metrics and traces that the settings ask for, each an extra."""
         if self.settings.metrics:
             from .observability.metrics import Metrics  # noqa: PLC0415
 

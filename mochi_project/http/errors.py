@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from mochi_server.core.problems import NOT_AN_OBJECT, problem_text
+from mochi_server.core.problems import NOT_AN_OBJECT, place_of, problem_text
 from mochi_server.errors import (
     ContextOverflow,
     InternalError,
@@ -148,7 +148,7 @@ def _problem(problem: Any) -> JSONObject:  # noqa: ANN401 - pydantic's ErrorDeta
             message = "Empty, or only white space."
         case _:
             message = problem_text(problem)
-    field = shortened(".".join(str(step) for step in path), NAME_CHARACTERS)
+    field = shortened(place_of(path), NAME_CHARACTERS)
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,13 +14,25 @@ NOT_AN_OBJECT: Final = frozenset(
     {"model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"}
 )
 """Types of pydantic's errors whose texts name types and classes of Python."""
+_BRANCH = re.compile(r"constrained-\w+|[\w-]+\[.*\]")
+"""A step that no place has: pydantic's name of one of the forms that a value may have."""
 
 
 def problem_text(problem: ErrorDetails) -> str:
     """Return what is wrong in one place, without words of Python."""
-    if problem["type"] in NOT_AN_OBJECT:
+    kind = problem["type"]
+    if kind in NOT_AN_OBJECT:
         return "Input should be an object"
-    return problem["msg"].removeprefix("Value error, ")
+    if kind == "tuple_type":
+        return "Input should be a valid list"
+    if kind == "unexpected_keyword_argument":
+        return "Extra inputs are not permitted"
+    return re.sub("^Tuple ", "List ", problem["msg"].removeprefix("Value error, "))
+
+
+def place_of(steps: Sequence[int | str]) -> str:
+    """Return a place as ``0.action``."""
+    return ".".join(str(each) for each in steps if not _BRANCH.fullmatch(str(each)))
 
 
 def placed_text(problem: ErrorDetails, whole: str = "") -> str:
@@ -28,7 +42,7 @@ def placed_text(problem: ErrorDetails, whole: str = "") -> str:
         problem: What pydantic found.
         whole: What stands for the place where all of the value is wrong.
     """
-    place = ".".join(map(str, problem["loc"])) or whole
+    place = place_of(problem["loc"]) or whole
     text = problem_text(problem)
     return f"{place}: {text}" if place else text
 

@@ -7,22 +7,22 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Holds up to ``most`` tokens, refilled with ``per_second``; each time takes one."""
+    """Holds up to ``capacity`` tokens, of which ``rate`` come back in a second."""
 
     def __init__(
-        self, most: int, per_second: float, clock: Callable[[], float] = time.monotonic
+        self, capacity: int, rate: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most = most
-        self._per_second = per_second
+        self._capacity = capacity
+        self._rate = rate
         self._clock = clock
-        self._left = float(most)
+        self._left = float(capacity)
         self._filled = clock()
 
     def take(self) -> bool:
         """Take a token; return False if there is none."""
         now = self._clock()
-        refill = (now - self._filled) * self._per_second
-        self._left, self._filled = min(self._most, self._left + refill), now
+        refill = (now - self._filled) * self._rate
+        self._left, self._filled = min(self._capacity, self._left + refill), now
         if self._left < 1:
             return False
         self._left -= 1

@@ -17,7 +17,7 @@ from tests.support.runs import EVENTS
 from tests.support.server import ROOT
 
 PAGE = ROOT / "mochi_project" / "page" / "app"
-NOTHING: Any = None
+UNUSED: Any = None
 
 LEFT_OUT = {
     "terminal": {"done"},  # the stream ends
@@ -39,7 +39,7 @@ def keys_in(file: str, begin: str) -> set[str]:
 
 
 def test_readers_show_every_kind_of_event_or_say_that_they_leave_it_out():
-    terminal = ShownRun(NOTHING, NOTHING, NOTHING, "run_1")
+    terminal = ShownRun(UNUSED, UNUSED, UNUSED, "run_1")
     shown = {
         "terminal": {*terminal._show, *(each.type for each in QUESTIONS)},
         "page": keys_in("conversation/events.js", "const REDUCERS = new Map(Object.entries({"),

@@ -18,7 +18,10 @@ from mochi_server.sessions.versions import NotMetadata, read_metadata
 from mochi_server.testmode.script import END, START, BadScript, script_in
 from mochi_server.tools.mcp.config.entry import read_entry
 
-PYTHON = re.compile(r"instance of|dictionary|\bto extract\b|Value error|\b_?[A-Z]\w*[a-z][A-Z]\w*")
+PYTHON = re.compile(
+    r"instance of|dictionary|\bto extract\b|Value error|\b[Tt]uple\b|keyword argument|\w\["
+    r"|\b_?[A-Z]\w*[a-z][A-Z]\w*"
+)
 """Words for programmers, and names of classes."""
 
 TOOL = {"tool": "a", "action": "deny"}
@@ -68,8 +71,12 @@ def of_scripts(value: Any, folder: Path) -> str:
 READERS: dict[Callable[[Any, Path], str | None], list[Any]] = {
     of_rules: [
         {}, [1], [{**TOOL, "arguments": [1]}], [{**TOOL, "tool": "a*"}], [{**TOOL, "action": {}}],
+        [{**TOOL, "x": 1}],
     ],
-    of_tokens: [[], {"tokens": {}}, {"tokens": [1]}, {"tokens": [{**TOKEN, "name": "token"}]}],
+    of_tokens: [
+        [], {"tokens": {}}, {"tokens": [1]}, {"tokens": [{**TOKEN, "name": "token"}]},
+        {"tokens": [{**TOKEN, "rights": "admin"}]}, {"tokens": [{**TOKEN, "rights": []}]},
+    ],
     of_mcp_servers: [
         [], {"command": "x", "env": []}, {"command": "x", "mochi": 1},
         {"command": "x", "mochi": {"tools": 1}}, {"command": "x", "url": "http://a/"},
@@ -103,5 +110,5 @@ def test_a_problem_is_said_without_words_of_python(
 
 
 def test_rules_of_another_form_are_told_what_they_must_be():
-    form = 'it must be a list of rules, each an object with "tool" and "action"'
+    form = 'the rules must be a list of objects, each with "tool" and "action"'
     assert read_rules({}).problem == read_rules([TOOL, 1]).problem == form

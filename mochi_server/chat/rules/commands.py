@@ -203,7 +203,7 @@ class Command:
     # ---- what a rule asks about or denies
 
     def possibly(self, pattern: str, forms: Sequence[Glob]) -> Fit:
-        """Return whether a part of it fits a pattern, whose ``denied_forms`` are given, too."""
+        """Return whether a part of it fits a pattern; ``forms`` are its ``denied_forms``."""
         if self.line is None:
             return Fit.DOUBT
         whole = re.sub(r"\s*([|;&]+)\s*", r" \1 ", fold(" ".join(self._text.split())))

@@ -131,7 +131,7 @@ def text_of(value: JsonValue) -> str:
 
 
 _RULES = TypeAdapter(list[CallRule])
-NO_RULES = 'it must be a list of rules, each an object with "tool" and "action"'
+_FORM = 'the rules must be a list of objects, each with "tool" and "action"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _allow_together(rules: Sequence[CallRule], call: CallFacts) -> RuleMatch | N
 def read_rules(stored: JsonValue) -> RuleSet:
     """Read a list of rules, of ``policies.json`` or of a session's metadata."""
     if not isinstance(stored, list) or not all(isinstance(rule, dict) for rule in stored):
-        return RuleSet(problem=NO_RULES)
+        return RuleSet(problem=_FORM)
     try:
         return RuleSet(tuple(_RULES.validate_python(stored)))
     except ValidationError as error:

@@ -16,8 +16,11 @@ from .progress import read_run
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.075
-"""Pause between two looks whether another process has written the end of a run."""
+WATCH_SECONDS = 0.075
+"""Seconds between two writes of the journal, and between two looks at what others have written.
+
+A kill loses at most what was said since.
+"""
 
 STOP_SECONDS = 15.0
 """Longest wait for another process to end a run, or until its lease has expired."""
@@ -92,7 +95,7 @@ class RunsOfOthers:
                 break
             if progress.is_parked or anyio.current_time() > deadline:
                 raise SessionBusy(session_id=session_id)
-            await anyio.sleep(LOOK_SECONDS)  # somebody writes its last lines
+            await anyio.sleep(WATCH_SECONDS)  # somebody writes its last lines
         self.note_ended(session_id, run_id)
 
     def note_ended(self, session_id: str, run_id: str) -> None:

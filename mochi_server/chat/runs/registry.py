@@ -40,7 +40,7 @@ from .ending import STOPPED, EndsRuns, RunEnding
 from .follower import RunFollower, copy_lines
 from .log import LogReader, RunLog
 from .observer import RunObserver
-from .others import STOP_SECONDS, RunsOfOthers
+from .others import STOP_SECONDS, WATCH_SECONDS, RunsOfOthers
 from .progress import RunProgress, read_run
 from .requests import RunRequests
 from .run import Run
@@ -50,13 +50,6 @@ logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 3.0
 """Seconds for the saves of runs that were ended, on top of any limit."""
-
-
-WATCH_SECONDS = 0.075
-"""Seconds between two writes of the journal.
-
-A kill loses at most what was said since.
-"""
 
 
 class RunnableTurn(Protocol):

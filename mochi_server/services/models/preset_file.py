@@ -22,7 +22,7 @@ from pydantic import (
 
 from ...constants import SYSTEM_PROMPT_CHARACTERS
 from ...core.front_matter import FrontMatter, FrontMatterError, read_front_matter
-from ...core.problems import problem_text
+from ...core.problems import place_of, problem_text
 from ...errors import JSONObject
 from ...protocol.options import NO_OPTIONS, ModelOptions
 from ...sessions.types import (
@@ -177,9 +177,8 @@ def read_preset_file(path: Path) -> Preset:
 
 def _refusal(error: ValidationError, front: FrontMatter) -> FrontMatterError:
     problem = error.errors(include_url=False, include_input=False)[0]
-    key, *path = map(str, problem["loc"])
-    where = ".".join([key, *path]).replace("system_prompt", "the system prompt")
-    return FrontMatterError(f"{where}: {problem_text(problem)}", front.line(key))
+    where = place_of(problem["loc"]).replace("system_prompt", "the system prompt")
+    return FrontMatterError(f"{where}: {problem_text(problem)}", front.line(str(problem["loc"][0])))
 
 
 def preset_text(preset: Preset) -> str:

@@ -20,6 +20,7 @@ from pydantic_core import PydanticOmit, SchemaError, SchemaValidator, to_jsonabl
 from pydantic_core import core_schema as core
 
 from ...core.limits import REQUEST_LEVELS, is_too_deep
+from ...core.problems import place_of, problem_text
 from ...errors import JSONObject
 from ..base import InvalidArguments
 from .results import LARGEST, clean, object_or_empty, reason_of
@@ -113,10 +114,10 @@ class Arguments(ABC):
         return " ".join(parts)
 
     def _line(self, error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-        path = _short(".".join(str(each) for each in error["loc"])) or "arguments"
+        path = _short(place_of(error["loc"])) or "arguments"
         value = "" if error["type"] == "missing" else f", got {_short(_repr(error['input']))}"
         name = str(error["loc"][0]) if error["loc"] else ""
-        return f"{self._described(name, path)}: {error['msg']}{value}."
+        return f"{self._described(name, path)}: {problem_text(error)}{value}."
 
     def _described(self, name: str, path: str | None = None) -> str:
         """Return a parameter, or a path into it, with what the schema says of it."""
