@@ -50,8 +50,9 @@ async def shared(tmp_path_factory):
 
 
 async def enter_token(page, token=TOKEN):
-    await page.get_by_role("textbox", name="Token").fill(token)
-    await page.get_by_role("button", name="Open").click()
+    dialog = page.get_by_role("dialog", name="Token")
+    await dialog.get_by_role("textbox", name="Token").fill(token)
+    await dialog.get_by_role("button", name="Open").click()
 
 
 async def test_the_page_asks_for_the_token_and_keeps_it_in_the_tab(shared):
@@ -69,7 +70,7 @@ async def test_a_file_is_imported_where_the_server_wants_a_token(shared):
     async with shared.page() as page:
         await enter_token(page)
         await page.get_by_role("link", name="Settings").click()
-        await page.get_by_role("link", name="Import").click()
+        await page.get_by_role("link", name="Import and export").click()
         async with page.expect_file_chooser() as chooser:
             await page.get_by_role("button", name="Choose files").click()
         chat = chat_of("Green or black?")
@@ -161,6 +162,34 @@ async def test_a_token_that_is_refused_later_takes_nothing_that_is_written(share
         await expect(field).to_be_focused()
         await page.get_by_role("button", name="Ask again").click()
         await expect(page.locator(".question")).to_contain_text("Is somebody there?")
+
+
+@pytest.mark.parametrize("name", ["tools", "rules", "presets", "health"])
+async def test_a_page_that_is_opened_with_a_refused_token_comes_with_another(shared, name):
+    async with shared.page("/#/models") as page:
+        await enter_token(page)
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        await page.goto(f"{shared.server.url}/#/{name}")
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        await enter_token(page)
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_text("Loading…")).to_have_count(0)
+        await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+async def test_a_file_is_sent_once_there_is_a_token_again(shared):
+    async with shared.page() as page:
+        await enter_token(page)
+        file = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
+        await page.locator("input[type=file]").set_input_files(file)
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        await enter_token(page)
+        await expect(page.locator(".composer .attachments")).to_contain_text("tea.txt")
+        await send(page, "What is it?")
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("tea.txt")
 
 
 STALL = {"stall": {"seconds": 3600, "after_words": 3}}

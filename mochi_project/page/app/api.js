@@ -9,11 +9,8 @@ import { t } from "./texts.js";
 const root = new URL("../../../", import.meta.url);
 const base = new URL("api/v1/", root);
 
-/** Whether the server has refused a request because it had no token, or a wrong one. */
+/** Whether the server has refused a request because it had no token, or a wrong one; such requests wait for another. */
 export const tokenIsMissing = signal(false);
-
-/** Whether the server has taken a token since the page was loaded. */
-export let hadToken = false;
 
 /** Whether a stream has lost its connection, and the page tries to connect again. */
 export const connectionLost = signal(false);
@@ -47,6 +44,19 @@ let keepalive = false;
 window.addEventListener("pagehide", () => { keepalive = true; });
 window.addEventListener("pageshow", () => { keepalive = false; });
 
+/** Resolve when there is a token that was not refused yet. */
+async function givenToken(abort) {
+  let end;
+  try {
+    await new Promise((resolve, reject) => {
+      abort?.addEventListener("abort", () => reject(abort.reason), { once: true });
+      end = tokenIsMissing.subscribe((isMissing) => isMissing || resolve());
+    });
+  } finally {
+    end();
+  }
+}
+
 async function send(method, path, { body, headers = {}, signal: abort } = {}) {
   const options = { method, headers: { ...headers, ...authorization() }, signal: abort, keepalive, cache: "no-store" };
   if (body !== undefined) {
@@ -60,11 +70,11 @@ async function send(method, path, { body, headers = {}, signal: abort } = {}) {
     if (abort?.aborted) throw error;
     throw unreachable();
   }
-  if (response.ok) {
-    hadToken ||= Boolean(options.headers.Authorization);
-    return response;
-  }
-  throw errorOf(response.status, await response.json().catch(() => null), options.headers);
+  if (response.ok) return response;
+  const error = errorOf(response.status, await response.json().catch(() => null), options.headers);
+  if (error.status !== 401) throw error;
+  await givenToken(abort);
+  return send(method, path, { body, headers, signal: abort });
 }
 
 async function json(method, path, body, options) {

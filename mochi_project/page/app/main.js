@@ -1,7 +1,6 @@
 // The start of the page.
 
-import { effect, html, render } from "./library.js";
-import { tokenIsMissing } from "./api.js";
+import { html, render } from "./library.js";
 import { models } from "./state/catalogue.js";
 import * as inbox from "./state/inbox.js";
 import { fail } from "./state/notices.js";
@@ -14,13 +13,8 @@ import { keepFocus } from "./views/focus.js";
 document.documentElement.lang = language;
 document.documentElement.dir = direction;
 sessions.watch();
-effect(() => { // at the start, and when a token has been given
-  if (tokenIsMissing.value) return undefined;
-  models.reload();
-  const watching = new AbortController();
-  inbox.watch(watching).catch(fail);
-  return () => watching.abort();
-});
+models.reload();
+inbox.watch().catch(fail);
 if (matchMedia("(display-mode: standalone)").matches && navigator.serviceWorker) {
   import("./offline.js").then(({ sayWhenOffline }) => sayWhenOffline()).catch(() => {}); // the app works without it
 }

@@ -9,7 +9,7 @@ import { batch, signal } from "../library.js";
 import { go } from "../router.js";
 import { preference } from "../storage.js";
 import { t } from "../texts.js";
-import { attempt, fail } from "./notices.js";
+import { fail } from "./notices.js";
 import { modelNamed } from "./catalogue.js";
 import { tell } from "./notifications.js";
 import { makeOrder } from "./order.js";
@@ -135,15 +135,14 @@ class Chat {
     const run = Object.assign(newRun(runId), { abort: new AbortController(), isReplay: !isOwn });
     this.#reading = run;
     if (isOwn) this.#showQuestion();
-    const isRead = await attempt(() => readRun(run, () => {
+    await readRun(run, () => {
       if (this.#reading === run) this.live.value = { run, version: run.answer.version };
-    }));
-    if (this.#reading !== run) return;
-    if (isRead) this.#ended.add(run.id);
-    await this.#end(run);
+    }).catch(fail);
+    if (this.#reading === run) await this.#end(run);
   }
 
   async #end(run) {
+    this.#ended.add(run.id);
     if (run.error && run.error.code !== "RUN_STOPPED") this.failure.value = { error: run.error, again: "answer" };
     if (run.complete) {
       this.turnWindow.value = run.complete.context_window;

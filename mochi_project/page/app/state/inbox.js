@@ -17,9 +17,9 @@ async function load() {
   confirmations.value = all;
 }
 
-/** Follow what is asked and decided, in all sessions, until the signal is aborted. */
-export async function watch({ signal: abort }) {
-  for await (const { event, data } of follow("confirmations/events", { signal: abort })) {
+/** Follow what is asked and decided, in all sessions. */
+export async function watch() {
+  for await (const { event, data } of follow("confirmations/events")) {
     if (event === "connected") await load();
     else {
       const { confirmation } = data;

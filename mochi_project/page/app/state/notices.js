@@ -47,7 +47,7 @@ effect(() => {
 });
 
 export function fail(error) {
-  if (error?.name === "AbortError" || error?.status === 401) return; // the page asks for the token
+  if (error?.name === "AbortError") return;
   notify(error?.message ?? String(error), { kind: "error" });
 }
 

@@ -1,6 +1,5 @@
 // The chat that is open.
 
-import { tokenIsMissing } from "../api.js";
 import { effect, signal } from "../library.js";
 import { chatOf } from "./chat.js";
 import { fail } from "./notices.js";
@@ -16,11 +15,6 @@ export async function open(chat) {
   openChat.value = chat;
   await chat.open();
 }
-
-// It is opened anew once there is a token.
-effect(() => {
-  if (!tokenIsMissing.value) openChat.peek().open();
-});
 
 // Another tab or program may start a run of the open session, or change it.
 effect(() => {

@@ -1,6 +1,6 @@
 // The whole page: the sidebar, and what the address says beside it.
 
-import { hadToken, tokenIsMissing } from "../api.js";
+import { tokenIsMissing } from "../api.js";
 import { html, signal, useEffect, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { address, go, route } from "../router.js";
 import { undoLast } from "../state/notices.js";
@@ -9,6 +9,7 @@ import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { NewChatPage, SessionPage } from "./chat-page.js";
 import { DialogHost } from "./dialog.js";
+import { TEXT_FIELDS } from "./focus.js";
 import { Notices } from "./notices.js";
 import { PageFrame } from "./page-frame.js";
 import { Loaded } from "./parts.js";
@@ -26,24 +27,7 @@ async function loadPages() {
   }
 }
 
-function TokenForm() {
-  const submit = (event) => {
-    event.preventDefault();
-    const fields = new FormData(event.target);
-    token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
-    tokenIsMissing.value = false;
-  };
-  return html`<form class="token" onSubmit=${submit}>
-    <h1>mochi</h1>
-    <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
-    <label class="field"><span>${t.token}</span>
-      <input type="password" name="token" required autocomplete="off" /></label>
-    <label class="check"><input type="checkbox" name="device" />${t.keepToken}</label>
-    <button class="primary">${t.open}</button>
-  </form>`;
-}
-
-/** Asks for a token above the page, whose token is refused by now: what is written there stays. */
+/** Asks for a token above the page: what is written there stays. */
 function TokenDialog() {
   const element = useRef(null);
   useLayoutEffect(() => {
@@ -51,12 +35,26 @@ function TokenDialog() {
     current.showModal();
     return () => current.close(); // it gives the focus back
   }, []);
-  return html`<dialog ref=${element} aria-label=${t.token} onClose=${({ target }) => target.isConnected && target.showModal()}>
-    <${TokenForm} /></dialog>`;
+  const onClose = ({ target }) => target.isConnected && target.showModal();
+  const submit = (event) => {
+    event.preventDefault();
+    const fields = new FormData(event.target);
+    token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
+    tokenIsMissing.value = false;
+  };
+  return html`<dialog ref=${element} aria-label=${t.token} onClose=${onClose}>
+    <form class="token" onSubmit=${submit}>
+      <h2>mochi</h2>
+      <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
+      <label class="field"><span>${t.token}</span>
+        <input type="password" name="token" required autocomplete="off" /></label>
+      <label class="check"><input type="checkbox" name="device" />${t.keepToken}</label>
+      <button class="primary">${t.open}</button>
+    </form></dialog>`;
 }
 
 /** Return whether something is written in the field that has the focus, which the browser may undo. */
-const isWriting = ({ target }) => target.matches("textarea, input:not([type=checkbox], [type=radio])") && target.value !== "";
+const isWritten = ({ target }) => target.matches(TEXT_FIELDS) && target.value !== "";
 
 function onKey(event) {
   const isCommand = event.ctrlKey || event.metaKey;
@@ -67,7 +65,7 @@ function onKey(event) {
     event.preventDefault();
     document.activeElement.blur();
     go("");
-  } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !isWriting(event)) {
+  } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !isWritten(event)) {
     if (undoLast()) event.preventDefault();
   } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();
 }
@@ -92,7 +90,6 @@ export function App() {
   useEffect(() => {
     if (!late.loaded) loadPages();
   }, [page]); // where they have not come, another page tries again
-  if (isTokenMissing && !hadToken) return html`<main class="token-page"><${TokenForm} /></main>`;
   const openSidebar = () => setSidebarOpen(true);
   const Page = late.value.get(page);
   const section = sectionOf(page);

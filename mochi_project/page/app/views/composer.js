@@ -5,7 +5,7 @@ import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { DictateButton } from "./dictation.js";
-import { focusMain, isTouched } from "./focus.js";
+import { focusMain, isTouched, TEXT_FIELDS } from "./focus.js";
 import { Icon, IconButton } from "./icons.js";
 import { dropOf } from "./parts.js";
 import { useSettled } from "./stillness.js";
@@ -79,7 +79,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     setText(drafts.read(session));
     setFiles([]);
     setOffered([]);
-    const isWriting = document.activeElement.matches("input, textarea"); // while the chat was being loaded
+    const isWriting = document.activeElement.matches(TEXT_FIELDS); // while the chat was being loaded
     if (window.matchMedia("(pointer: fine)").matches && !isWriting) area.current.focus();
   }, [session]);
   useLayoutEffect(() => {

@@ -3,6 +3,9 @@
 /** Whether the focus of a field brings a keyboard that hides half of the page. */
 export const isTouched = window.matchMedia("(pointer: coarse)").matches;
 
+/** What is written in. */
+export const TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=radio])";
+
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";
 
 /** What had the focus last, `{element, area, rows}`, and `{row, place}` if that is in a row; or null. */
