@@ -519,11 +519,12 @@ async def test_a_history_is_compacted_and_the_page_shows_where_the_summary_stand
     await expect(page.locator(".messages > *").nth(2)).to_have_class("summary-line")
 
 
-async def long_chat(shared, page, name="long") -> str:
-    """Open a chat of 5,000 messages, and return its id."""
+async def long_chat(shared, page, name="long", turns=2500) -> str:
+    """Open a chat in a low window, of which the first messages that are drawn show the last."""
+    await page.set_viewport_size({"width": 1280, "height": 500})
     messages = [
         {"role": role, "content": f"Message {number} of the {role}."}
-        for number in range(2500)
+        for number in range(turns)
         for role in ("user", "assistant")
     ]
     messages.insert(0, {"role": "system", "content": "Be a system."})
@@ -532,7 +533,7 @@ async def long_chat(shared, page, name="long") -> str:
     assert status == 200, answer
     session_id = answer["imported"][0]["session_id"]
     await page.goto(f"{shared.server.url}/#/chat/{session_id}")
-    await expect(page.get_by_text("Message 2499 of the assistant.")).to_be_visible()
+    await expect(page.get_by_text(f"Message {turns - 1} of the assistant.")).to_be_visible()
     return session_id
 
 
@@ -574,6 +575,33 @@ async def test_what_is_at_the_top_stays_in_view_when_earlier_messages_come_above
         await expect(articles.first).to_contain_text(f"Message {question - 10} of the user.")
         await expect(page.get_by_text(f"Message {question} of the user.")).to_be_in_viewport()
     assert await articles.count() < 200
+
+
+async def test_what_is_read_at_the_top_stays_when_an_answer_comes_at_the_end(shared, page):
+    session_id = await ask(shared, scripted("Answer 0."))
+    for number in range(1, 6):
+        message = scripted(f"Answer {number}.")
+        path = f"/chat/{session_id}"
+        assert (await shared.server.post(path, {"message": message}))[0] == 200
+    await page.goto(f"{shared.server.url}/#/chat/{session_id}")
+    first = page.get_by_text("Answer 0.", exact=True)
+    await expect(first).to_be_attached()
+    await page.locator(".scroller").evaluate("element => { element.scrollTop = 0 }")
+    await expect(first).to_be_in_viewport()
+    message = scripted([{"text_message": {"text": "one two three four five"}}, STALL])
+    await shared.server.post(f"/chat/{session_id}/runs", {"message": message})
+    await expect(page.locator(".answer[aria-busy=true]")).to_be_attached()
+    await expect(first).to_be_in_viewport()
+    await expect(page.get_by_role("button", name="Show earlier")).to_have_count(0)
+    await shared.server.post(f"/chat/{session_id}/stop")
+
+
+async def test_the_focus_goes_from_show_earlier_to_what_was_first(shared, page):
+    await long_chat(shared, page, "short", turns=8)
+    show = page.get_by_role("button", name="Show earlier")
+    await show.press("Enter")
+    await expect(show).to_have_count(0)
+    await expect(page.locator("article:focus")).to_contain_text("Message 2 of the user.")
 
 
 async def test_a_question_of_a_chat_that_is_loaded_in_part_is_edited(shared, page):

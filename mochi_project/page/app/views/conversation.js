@@ -62,14 +62,19 @@ export function Conversation({ chat, withModel, withoutTools }) {
   const { session, notLoaded, items: stored, variants } = loaded;
   const now = useValue(chat.live);
   const sent = useValue(chat.sending);
-  const [limit, setLimit] = useState(FIRST);
+  const [, draw] = useState(0);
   const { scroller, content, isAtEnd, toEnd, leaveEnd } = useEnd(id);
-  const seen = useRef(null); // what was first before more came above it, `{first, top}`
-  useEffect(() => setLimit(FIRST), [id]);
+  const first = useRef(null); // key of the first item that is drawn, which stays as others come below
+  const seen = useRef(null); // what was first before more came above it, `{article, top, hadFocus}`
   useLayoutEffect(() => { // at the top, browsers would show what has come above
-    if (seen.current) scroller.current.scrollTop += seen.current.first.getBoundingClientRect().top - seen.current.top;
+    if (!seen.current) return;
+    const { article, top, hadFocus } = seen.current;
     seen.current = null;
-  }, [limit]);
+    scroller.current.scrollTop += article.getBoundingClientRect().top - top;
+    if (!hadFocus || content.current.querySelector(":scope > button")) return;
+    article.tabIndex = -1; // the button that had the focus is gone
+    article.focus({ preventScroll: true });
+  });
   useEffect(() => {
     if (!sent) return;
     found.value = null; // to mark it takes time with each piece of an answer
@@ -78,32 +83,38 @@ export function Conversation({ chat, withModel, withoutTools }) {
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
-  const most = Math.max(limit, useFound(chat, items, content, leaveEnd));
-  const shown = items.slice(-most);
-  const earlier = notLoaded + items.length - shown.length;
+  const last = Math.max(FIRST, useFound(chat, items, content, leaveEnd));
+  const place = items.findIndex(({ key }) => key === first.current);
+  const begin = Math.max(0, Math.min(place < 0 ? items.length : place, items.length - last));
+  first.current = items[begin]?.key;
+  const shown = items.slice(begin);
+  const earlier = notLoaded + begin;
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
-  const place = placeOfSummary(loaded, items);
+  const placeOfLine = placeOfSummary(loaded, items);
   const showEarlier = async () => {
-    if (notLoaded > 0 && items.length < most + MORE) await chat.showAll();
+    if (notLoaded > 0 && begin < MORE) await chat.showAll();
     if (!content.current) return; // another chat was opened meanwhile
-    const first = content.current.querySelector(":scope > article");
-    seen.current = { first, top: first.getBoundingClientRect().top };
-    setLimit(most + MORE);
+    const article = content.current.querySelector(":scope > article");
+    const hadFocus = document.activeElement.parentElement === content.current;
+    seen.current = { article, top: article.getBoundingClientRect().top, hadFocus };
+    const { items: all } = chat.loaded.peek();
+    first.current = all[Math.max(0, all.findIndex(({ key }) => key === first.current) - MORE)].key;
+    draw((count) => count + 1);
   };
-  const line = place !== undefined
+  const line = placeOfLine !== undefined
     && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
       ${earlier > 0 && html`<${Earlier} count=${earlier} show=${showEarlier} />`}
       ${shown.flatMap((item) => item.kind === "question"
-        ? [item.key === place && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
+        ? [item.key === placeOfLine && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
             chat=${chat} isBusy=${isBusy} />`]
         : [html`<${Answer} key=${item.key} answer=${item.answer} version=${item.answer.version}
             last=${item.last} dropped=${item.dropped ?? 0} chat=${chat} isBusy=${isBusy}
             isLast=${item === items.at(-1)} variants=${variantsOf(item.question)} />`])}
-      ${place === null && line}
+      ${placeOfLine === null && line}
       ${sent && html`<${Question} key="sent" index=${null} chat=${chat} isBusy=${true}
         message=${{ content: sent.message }} />`}
       ${!isBusy && html`<${Failure} chat=${chat} model=${session.model} isUnanswered=${items.at(-1)?.kind === "question"}
