@@ -127,6 +127,24 @@ async def test_a_chat_that_comes_back_is_seen_whatever_the_pointer_is_at(page):
     await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
 
 
+async def test_a_chat_that_could_not_be_deleted_comes_back(shared, ids, page):
+    refusal = {"error": {"code": "BUSY", "message": "Busy now."}}
+
+    async def refuse(route):
+        if route.request.method == "DELETE":
+            await route.fulfill(status=503, json=refusal)
+        else:
+            await route.continue_()
+
+    await page.route("**/sessions/*", refuse)
+    await open_menu(page, "Coffee")
+    await page.get_by_role("menuitem", name="Delete").click()
+    await expect_order(page.locator(".session"), "Milk", "Tea")
+    await page.locator(".notice").get_by_role("button", name="Close").click()
+    await expect(page.get_by_text("Busy now.")).to_be_visible()
+    await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+
+
 async def test_chats_stay_while_several_are_selected(shared, ids, page):
     await open_menu(page, "Coffee")
     await page.get_by_role("menuitem", name="Select several").click()

@@ -129,6 +129,35 @@ async def test_a_title(shared):
     await shared.server.request("DELETE", f"/sessions/{other}")
 
 
+async def test_a_prompt_that_is_taken_is_shown_in_the_place_of_one_that_was_not_kept(shared):
+    prompt = {"filename": "kind.md", "content": "Be kind."}
+    assert (await shared.server.post("/system-prompts", prompt))[0] == 201
+    session_id = await shared.server.new_session()
+    refusal = {"error": {"code": "STORAGE_FULL", "message": "The disk is full."}}
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        await page.route(
+            "**/system-prompt", lambda route: route.fulfill(status=507, json=refusal), times=1
+        )
+        prompt = page.get_by_role("textbox", name="System prompt")
+        await prompt.fill("Mine")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("The disk is full.")).to_be_visible()
+        await expect(prompt).to_have_value("Mine")
+        await page.get_by_role("combobox", name="Take one").select_option("kind.md")
+        await expect(prompt).to_have_value("Be kind.")
+        await page.route(
+            f"**/sessions/{session_id}",
+            lambda route: route.fulfill(status=507, json=refusal),
+            times=1,
+        )
+        temperature = page.get_by_role("spinbutton", name="Temperature")
+        await temperature.fill("0.5")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("The disk is full.")).to_have_count(2)
+        await expect(temperature).to_have_value("0.5")
+
+
 async def test_an_answer_to_a_tool(shared):
     session_id = await shared.server.new_session("lorem", tool_settings=SETTINGS)
     async with shared.page(f"/#/chat/{session_id}") as page:

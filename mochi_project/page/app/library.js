@@ -51,12 +51,12 @@ export function useFocus() {
   return field;
 }
 
-/** A finger leaves `:hover` where it was last. */
-const IN_USE = window.matchMedia("(hover: hover)").matches ? ":is(:hover, :focus-within)" : ":focus-within";
+/** A finger leaves `:hover` and the focus where it was last. */
+const HOVERS = window.matchMedia("(hover: hover)").matches;
 
 /** Return whether the pointer is over the element, or something in it has the focus. */
 export function isUsed(element) {
-  return element?.matches(IN_USE) ?? false;
+  return HOVERS && (element?.matches(":is(:hover, :focus-within)") ?? false);
 }
 
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */

@@ -3,7 +3,7 @@
 import { query, tokenIsMissing, upload } from "../api.js";
 import { effect, signal } from "../library.js";
 import { t } from "../texts.js";
-import { refresh } from "./sessions.js";
+import { own, refresh } from "./sessions.js";
 
 /** `{id, name, size, sent, result, error}` each, the latest first; `result` is what the API answers, else null. */
 export const imports = signal([]);
@@ -23,7 +23,9 @@ const canRead = (file) => file.slice(0, 1).arrayBuffer().then(() => true, () => 
 async function importFile({ id, file, model }) {
   try {
     const path = `sessions/import${query({ model })}`;
-    update(id, { result: await upload(path, file, (sent) => update(id, { sent })) });
+    const result = await upload(path, file, (sent) => update(id, { sent }));
+    result.imported.forEach(({ session_id: session }) => own.add(session));
+    update(id, { result });
     refresh();
   } catch (error) {
     if (error.status === 401) return false;

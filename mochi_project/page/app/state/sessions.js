@@ -11,6 +11,7 @@ import { attempt, doUnlessUndone } from "./notices.js";
 
 const PAGE = 60;
 const POLL_MILLISECONDS = 2000;
+const LONGEST_WAIT_FOR_TAGS = 1000; // milliseconds
 const LONGEST_LOOK = 30_000; // milliseconds that an answer is waited for: a connection may be dead without an end
 
 /** Ids of sessions that are deleted unless the person undoes it. */
@@ -24,6 +25,8 @@ export const own = new Set();
  * below them.
  */
 let areTagsOld = false;
+
+const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
 
 /** A search finds what is archived as well, and so does a tag. */
 function archivedOf({ query: words, archived, tag }) {
@@ -59,14 +62,16 @@ export class SessionList {
 
   async #ask(isReplaced) {
     const asked = this.filter.peek();
-    const isFirst = !tags.state.peek().loaded;
-    const areTagsHere = isFirst && tags.reload(); // later, they would move the list below them
+    const { loaded, error } = tags.state.peek();
+    const isFirst = !loaded && !error;
+    // Later, they would move the list, which is below them.
+    const comeTags = isFirst ? Promise.race([tags.reload(), pause(LONGEST_WAIT_FOR_TAGS)]) : null;
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
-    await areTagsHere;
+    await comeTags;
     if (isReplaced.aborted) return this.#newest;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
@@ -138,7 +143,7 @@ export function watch() {
         await Promise.race([isLate, Promise.all([load(), loadRuns({ signal: late.signal })])]);
         connectionLost.value = false;
       } catch (error) {
-        if (error.status === 0) connectionLost.value = true;
+        if (error.status === 0 && !tokenIsMissing.peek()) connectionLost.value = true;
       }
       clearTimeout(timer);
     }
@@ -173,6 +178,7 @@ export function deleteSessions(some) {
   for (const { sessions: shown } of lists) shown.value = shown.peek().filter((each) => !ids.includes(each.session_id));
   if (ids.includes(route.peek().name)) go("");
   const keep = () => {
+    ids.forEach((id) => own.add(id));
     deleted.value = deleted.peek().filter((each) => !ids.includes(each));
     return refresh();
   };
@@ -183,10 +189,7 @@ export function deleteSessions(some) {
       keep();
       if (failed) throw failed.reason;
     },
-    undo: () => {
-      ids.forEach((id) => own.add(id));
-      keep();
-    },
+    undo: keep,
   });
 }
 

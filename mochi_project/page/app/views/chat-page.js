@@ -77,11 +77,16 @@ function ChatMenu({ session, save }) {
   return html`<${Menu} label=${t.actionsOfChat} items=${sessionActions(named, save)} />`;
 }
 
-/** Return `{Panel, open, close}`: the panel is loaded when it is opened first, and null while it is closed. */
+const loadPanel = () => import("./settings-panel.js").catch(() => { throw new Error(t.serverUnreachable); });
+
+/** Return `{Panel, open, close}`: the panel is loaded after the first drawing, and null while it is closed. */
 function useSettingsPanel() {
   const [Panel, setPanel] = useState(null);
+  useEffect(() => {
+    loadPanel().catch(() => {}); // opening it tries again
+  }, []);
   const open = () => attempt(async () => {
-    const { SettingsPanel } = await import("./settings-panel.js");
+    const { SettingsPanel } = await loadPanel();
     setPanel(() => SettingsPanel);
   });
   const close = () => {

@@ -10,7 +10,7 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
 
 /**
  * Return `{values, policy, set, setTools}`. `settings` is a session, or what a new one will have; `save(changes)`
- * keeps some of them, and ends when `settings` have them; `usualPolicy` holds where they name none.
+ * keeps some of them, ends when `settings` have them, and says whether they do; `usualPolicy` holds where they name none.
  */
 export function useChatSettings(settings, usualPolicy, save) {
   const [unsaved, setUnsaved] = useState({});
@@ -19,9 +19,10 @@ export function useChatSettings(settings, usualPolicy, save) {
   const set = async (changes) => {
     setUnsaved((before) => ({ ...before, ...changes }));
     saving.current += 1;
-    await save(changes);
+    const isSaved = await save(changes);
     saving.current -= 1;
     if (saving.current === 0) setUnsaved({});
+    return isSaved;
   };
   const ofTools = values.tool_settings;
   const policy = ofTools.execution_policy ?? usualPolicy ?? "always_confirm";

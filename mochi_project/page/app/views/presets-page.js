@@ -42,7 +42,7 @@ function PresetEditor({ name, preset }) {
       go("presets");
     });
   };
-  return html`<${Loaded} state=${{ loaded }}><form class="form" onSubmit=${save}>
+  return html`<form class="form" onSubmit=${save}>
     ${!name && html`<label class="field"><span>${t.name}</span>
       <input required maxlength="64" pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" value=${newName}
         onInput=${(event) => setNewName(event.target.value)} autocomplete="off"
@@ -50,6 +50,7 @@ function PresetEditor({ name, preset }) {
     <label class="field"><span>${t.description}</span>
       <input maxlength="1024" dir="auto" value=${values.description ?? ""}
         onInput=${(event) => set({ description: event.target.value })} /></label>
+    <${Loaded} state=${{ loaded }}>
     <${ModelField} value=${model} onChange=${(chosen) => set({ model: chosen })} />
     <label class="field"><span>${t.systemPrompt}</span>
       <textarea rows="6" dir="auto" value=${values.system_prompt ?? ""}
@@ -62,7 +63,8 @@ function PresetEditor({ name, preset }) {
       <a class="button" href=${address("presets")}>${t.cancel}</a>
       <button class="primary">${t.save}</button>
     </div>
-  </form></${Loaded}>`;
+    </${Loaded}>
+  </form>`;
 }
 
 function EditPreset({ name, openSidebar }) {

@@ -4,7 +4,7 @@ import { html, useState, useValue } from "../library.js";
 import { agents, models, tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { Loaded, NoneYet, useFresh } from "./parts.js";
+import { Loaded, NoneYet, problemLine, useFresh } from "./parts.js";
 import { chosenTools, ToolList, useOnceChosen } from "./tool-list.js";
 
 /** Names of number options, with the step and the limits of their fields. */
@@ -26,31 +26,33 @@ function changed(values, name, value) {
 }
 
 /**
- * Properties of a field whose text is saved when the field is left; what is being written stays when the page is
- * drawn anew, and when `save` returns false, or a promise of it.
+ * Return the properties of a field whose text is saved when the field is left, and what writes a text there and saves it.
+ * What is being written stays when the page is drawn anew, and when `save` returns false, or a promise of it.
  */
 export function useWritten(value, save) {
   const [written, setWritten] = useState(null);
-  return {
+  const write = async (text) => {
+    setWritten(text);
+    if ((await save(text)) === false) return;
+    setWritten((now) => (now === text ? null : now));
+  };
+  const properties = {
     value: written ?? value,
     onInput: ({ target }) => setWritten(target.value === `${value}` ? null : target.value),
-    onChange: async ({ target }) => {
-      const { value: text } = target;
-      if (!target.reportValidity()) return;
-      if ((await save(text)) === false) return;
-      setWritten((now) => (now === text ? null : now));
-    },
+    onChange: ({ target }) => target.reportValidity() && write(target.value),
   };
+  return [properties, write];
 }
 
 function NumberField({ name, limits, value, save }) {
+  const [written] = useWritten(value ?? "", (text) => save(text === "" ? "" : Number(text)));
   return html`<label class="field"><span>${t.option[name]}</span>
     <input type="number" placeholder=${t.usual} ...${limits} step=${Number.isInteger(limits.step) ? 1 : "any"}
-      ...${useWritten(value ?? "", (text) => save(text === "" ? "" : Number(text)))} /></label>`;
+      ...${written} /></label>`;
 }
 
 function StopField({ value, save }) {
-  const written = useWritten([value ?? []].flat().join("\n"), (text) => {
+  const [written] = useWritten([value ?? []].flat().join("\n"), (text) => {
     const lines = text.split("\n").filter(Boolean);
     return save(lines.length === 0 ? "" : lines);
   });
@@ -126,12 +128,12 @@ export function ToolModeField({ value, onChange }) {
 
 /** A model of a provider. */
 export function ModelField({ value, onChange }) {
-  const { value: answer } = useValue(models.state);
+  const { value: answer, error } = useValue(models.state);
   const names = answer.models.filter(({ kind }) => kind === "model").map(({ name }) => name);
   const all = value && !names.includes(value) ? [value, ...names] : names;
   return html`<label class="field"><span>${t.model}</span>
     <select required value=${value} onChange=${(event) => onChange(event.target.value)}>
       ${!value && html`<option value=""></option>`}
       ${all.map((name) => html`<option key=${name} value=${name}>${visible(name)}</option>`)}
-    </select></label>`;
+    </select>${error && problemLine(error)}</label>`;
 }

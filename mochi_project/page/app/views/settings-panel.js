@@ -21,15 +21,15 @@ function promptOf(settings) {
 /** The system prompt: a text, or that of a file, which can be changed then. */
 function SystemPrompt({ value, onChange }) {
   const { value: files } = useValue(prompts.state);
+  const [written, write] = useWritten(value, onChange);
   const take = async (filename) => {
     if (!filename) return;
     const { content } = await get(`system-prompts/${part(filename)}`);
-    await onChange(content);
+    await write(content);
   };
   return html`<div class="field">
     <label class="field"><span>${t.systemPrompt}</span>
-      <textarea rows="6" dir="auto" maxlength="9999"
-        ...${useWritten(value, onChange)}></textarea></label>
+      <textarea rows="6" dir="auto" maxlength="9999" ...${written}></textarea></label>
     ${files.prompts.length > 0 && html`<select aria-label=${t.takePrompt} value=""
       onChange=${(event) => attempt(() => take(event.target.value))}>
       <option value="">${t.takePrompt}</option>
@@ -41,7 +41,7 @@ function SystemPrompt({ value, onChange }) {
 /** The size of the context window: chosen by the server, or fixed. */
 function WindowField({ status, save }) {
   const { manual_override: isFixed, current_window: size } = status.context_window;
-  const written = useWritten(isFixed ? size : "", (text) => save({
+  const [written] = useWritten(isFixed ? size : "", (text) => save({
     context_window: text === ""
       ? { manual_override: false }
       : { manual_override: true, current_window: Number(text) },
