@@ -14,8 +14,8 @@ NOT_AN_OBJECT: Final = frozenset(
     {"model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"}
 )
 """Types of pydantic's errors whose texts name types and classes of Python."""
-_BRANCH = re.compile(r"constrained-\w+|[\w-]+\[.*\]")
-"""A step that no place has: pydantic's name of one of the forms that a value may have."""
+_BRANCH = re.compile(r"constrained-\w+|(list|dict|set|tuple|literal|nullable|function-\w+)\[.+\]")
+"""Name of one of the types of a union, which pydantic puts into the place."""
 
 
 def problem_text(problem: ErrorDetails) -> str:
@@ -31,7 +31,7 @@ def problem_text(problem: ErrorDetails) -> str:
 
 
 def place_of(steps: Sequence[int | str]) -> str:
-    """Return a place as ``0.action``."""
+    """Return a place as ``0.action``, without names of types."""
     return ".".join(str(each) for each in steps if not _BRANCH.fullmatch(str(each)))
 
 

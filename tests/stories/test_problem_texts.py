@@ -109,6 +109,10 @@ def test_a_problem_is_said_without_words_of_python(
     assert not PYTHON.search(text), text
 
 
+def test_a_key_that_looks_like_a_type_is_named():
+    assert "x[y]" in str(read_rules([{**TOOL, "x[y]": 1}]).problem)
+
+
 def test_rules_of_another_form_are_told_what_they_must_be():
     form = 'the rules must be a list of objects, each with "tool" and "action"'
     assert read_rules({}).problem == read_rules([TOOL, 1]).problem == form
