@@ -112,6 +112,19 @@ async def test_the_token_is_kept_on_the_device_where_a_person_wants_that(shared)
         await expect(other.get_by_role("textbox", name="Write a message")).to_be_visible()
 
 
+async def test_a_token_that_another_tab_was_given_is_used(shared):
+    async with shared.context() as context:
+        tabs = [await context.new_page() for _ in range(2)]
+        for tab in tabs:
+            await tab.goto(shared.server.url)
+            await expect(tab.get_by_role("dialog", name="Token")).to_be_visible()
+        await tabs[0].get_by_role("checkbox", name="Keep it on this device").check()
+        await enter_token(tabs[0])
+        for tab in tabs:
+            await expect(tab.get_by_role("dialog")).to_have_count(0)
+            await expect(tab.get_by_role("button", name="Model: lorem", exact=True)).to_be_visible()
+
+
 FORBID = """for (const name of ["sessionStorage", "localStorage"]) {
   Object.defineProperty(window, name, {
     get() { throw new DOMException("Access is denied for this document.", "SecurityError"); },

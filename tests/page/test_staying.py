@@ -268,6 +268,17 @@ async def test_a_finger_that_has_been_in_the_list_holds_nothing(shared, ids):
         await expect_order(page.locator(".session"), "Green tea", "Milk", "Coffee")
 
 
+async def test_a_menu_that_is_open_keeps_the_list_where_one_taps(shared, ids):
+    async with shared.page(**PHONE) as page:
+        await page.get_by_role("button", name="Show conversations").tap()
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")
+        await page.get_by_role("button", name="Actions: Tea").tap()
+        await change(shared, ids["Tea"], title="Green tea")
+        await expect_order(page.locator(".session"), "Milk", "Coffee", "Green tea")
+        await page.get_by_role("menuitem", name="Pin").tap()
+        await expect(group(page, "Pinned").get_by_role("listitem")).to_contain_text("Green tea")
+
+
 async def test_a_deletion_can_be_undone_while_the_pointer_is_at_it(shared, ids):
     async with shared.context() as context:
         page = await context.new_page()

@@ -9,7 +9,7 @@ import { t } from "./texts.js";
 const root = new URL("../../../", import.meta.url);
 const base = new URL("api/v1/", root);
 
-/** Whether the server has refused a request because it had no token, or a wrong one; such requests wait for another. */
+/** Whether the server has refused a request because it had no token, or a wrong one; it waits until there is another token. */
 export const tokenIsMissing = signal(false);
 
 /** Whether a stream has lost its connection, and the page tries to connect again. */
@@ -35,7 +35,11 @@ const unreachable = () => new ApiError({ code: "UNREACHABLE", message: t.serverU
 /** Return the error of an answer; `answer` is its JSON, or null, and `sent` the headers of the request. */
 function errorOf(status, answer, sent) {
   const isCurrent = sent.Authorization === authorization().Authorization; // else a token was entered since
-  if (status === 401 && isCurrent) tokenIsMissing.value = true;
+  if (status === 401) connectionLost.value = false; // it is an answer
+  if (status === 401 && isCurrent) {
+    refused = sent.Authorization;
+    tokenIsMissing.value = true;
+  }
   return new ApiError(answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(status) }, status);
 }
 
@@ -44,8 +48,16 @@ let keepalive = false;
 window.addEventListener("pagehide", () => { keepalive = true; });
 window.addEventListener("pageshow", () => { keepalive = false; });
 
-/** Resolve when there is a token that was not refused yet. */
-async function givenToken(abort) {
+let refused; // the header of the token that was refused last
+
+// Another tab may have been given a token.
+window.addEventListener("storage", () => {
+  if (authorization().Authorization !== refused) tokenIsMissing.value = false;
+});
+
+/** Wait until there is another token. */
+async function waitForToken(abort) {
+  abort?.throwIfAborted();
   let end;
   try {
     await new Promise((resolve, reject) => {
@@ -73,7 +85,7 @@ async function send(method, path, { body, headers = {}, signal: abort } = {}) {
   if (response.ok) return response;
   const error = errorOf(response.status, await response.json().catch(() => null), options.headers);
   if (error.status !== 401) throw error;
-  await givenToken(abort);
+  await waitForToken(abort);
   return send(method, path, { body, headers, signal: abort });
 }
 
@@ -149,7 +161,8 @@ export async function* postStream(path, body) {
   throw new ApiError({ code: "UNREACHABLE", message: t.connectionEnded }, 0);
 }
 
-function pause(milliseconds, abort) {
+/** Wait for a while, at most until the network is there again. */
+export function pause(milliseconds, abort) {
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);

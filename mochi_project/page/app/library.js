@@ -51,12 +51,14 @@ export function useFocus() {
   return field;
 }
 
-/** A finger leaves `:hover` and the focus where it was last. */
-const HOVERS = window.matchMedia("(hover: hover)").matches;
+/** After a tap, `:hover` and the focus stay where the finger was. */
+const IN_USE = window.matchMedia("(hover: hover)").matches
+  ? ":is(:hover, :focus-within)"
+  : ":has([aria-expanded=true], :focus-visible)";
 
-/** Return whether the pointer is over the element, or something in it has the focus. */
+/** Return whether the pointer or the focus is in the element; where one taps, whether a menu is open there. */
 export function isUsed(element) {
-  return HOVERS && (element?.matches(":is(:hover, :focus-within)") ?? false);
+  return element?.matches(IN_USE) ?? false;
 }
 
 /** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */

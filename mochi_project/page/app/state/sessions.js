@@ -1,6 +1,6 @@
 // Lists of sessions, as they are now on the server: other tabs and programs change it as well.
 
-import { blob, get, part, patch, post, postForBlob, query, remove } from "../api.js";
+import { blob, get, part, patch, pause, post, postForBlob, query, remove } from "../api.js";
 import { batch, isUsed, signal } from "../library.js";
 import { go, route } from "../router.js";
 import { t } from "../texts.js";
@@ -25,8 +25,6 @@ export const own = new Set();
  * below them.
  */
 let areTagsOld = false;
-
-const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
 
 /** A search finds what is archived as well, and so does a tag. */
 function archivedOf({ query: words, archived, tag }) {
@@ -62,16 +60,15 @@ export class SessionList {
 
   async #ask(isReplaced) {
     const asked = this.filter.peek();
-    const { loaded, error } = tags.state.peek();
-    const isFirst = !loaded && !error;
-    // Later, they would move the list, which is below them.
-    const comeTags = isFirst ? Promise.race([tags.reload(), pause(LONGEST_WAIT_FOR_TAGS)]) : null;
+    const { loaded, error: noTags } = tags.state.peek();
+    const isFirst = !loaded && !noTags;
+    const tagsLoaded = isFirst ? tags.need() : null;
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
-    await comeTags;
+    if (isFirst) await Promise.race([tagsLoaded, pause(LONGEST_WAIT_FOR_TAGS)]); // later, they move the list below them
     if (isReplaced.aborted) return this.#newest;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
@@ -82,7 +79,7 @@ export class SessionList {
       this.isLoaded.value = true;
     });
     const answered = JSON.stringify(answer.sessions);
-    areTagsOld ||= !isFirst && answered !== this.#answered;
+    areTagsOld ||= Boolean(noTags) || (!isFirst && answered !== this.#answered);
     this.#answered = answered;
     if (areTagsOld && !isUsed(document.querySelector(".sessions"))) {
       areTagsOld = false;
@@ -178,18 +175,24 @@ export function deleteSessions(some) {
   for (const { sessions: shown } of lists) shown.value = shown.peek().filter((each) => !ids.includes(each.session_id));
   if (ids.includes(route.peek().name)) go("");
   const keep = () => {
-    ids.forEach((id) => own.add(id));
     deleted.value = deleted.peek().filter((each) => !ids.includes(each));
     return refresh();
+  };
+  const showAgain = () => {
+    ids.forEach((id) => own.add(id));
+    return keep();
   };
   doUnlessUndone(t.deletedSessions(some.map(title)), {
     run: async () => {
       const removals = ids.map((id) => remove(`sessions/${part(id)}`));
       const failed = (await Promise.allSettled(removals)).find(({ status }) => status === "rejected");
-      keep();
-      if (failed) throw failed.reason;
+      if (!failed) keep();
+      else {
+        showAgain();
+        throw failed.reason;
+      }
     },
-    undo: keep,
+    undo: showAgain,
   });
 }
 

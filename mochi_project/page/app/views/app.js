@@ -54,7 +54,7 @@ function TokenDialog() {
 }
 
 /** Return whether something is written in the field that has the focus, which the browser may undo. */
-const isWritten = ({ target }) => target.matches(TEXT_FIELDS) && target.value !== "";
+const hasText = ({ target }) => target.matches(TEXT_FIELDS) && target.value !== "";
 
 function onKey(event) {
   const isCommand = event.ctrlKey || event.metaKey;
@@ -65,7 +65,7 @@ function onKey(event) {
     event.preventDefault();
     document.activeElement.blur();
     go("");
-  } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !isWritten(event)) {
+  } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !hasText(event)) {
     if (undoLast()) event.preventDefault();
   } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();
 }

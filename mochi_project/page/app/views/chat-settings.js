@@ -10,7 +10,7 @@ const valuesOf = ({ options, tool_settings: ofTools, agent_settings: ofAgents })
 
 /**
  * Return `{values, policy, set, setTools}`. `settings` is a session, or what a new one will have; `save(changes)`
- * keeps some of them, ends when `settings` have them, and says whether they do; `usualPolicy` holds where they name none.
+ * keeps some of them, ends when `settings` have them, and resolves to false when it could not; `usualPolicy` holds where they name none.
  */
 export function useChatSettings(settings, usualPolicy, save) {
   const [unsaved, setUnsaved] = useState({});

@@ -11,6 +11,7 @@ import { Answer, Question } from "./messages.js";
 
 const FIRST = 12; // messages that are drawn when a chat is opened; where they do not fill the view, more follow
 const MORE = 20;
+const LOADED = 40; // messages that are loaded at first
 
 function Earlier({ count, show }) {
   const element = useRef(null);
@@ -83,38 +84,39 @@ export function Conversation({ chat, withModel, withoutTools }) {
 
   const kept = now && !sent ? withoutLastAnswer(stored) : stored;
   const items = now && !sent ? [...kept, liveItem(now.run, kept)] : kept;
-  const last = Math.max(FIRST, useFound(chat, items, content, leaveEnd));
-  const place = items.findIndex(({ key }) => key === first.current);
-  const begin = Math.max(0, Math.min(place < 0 ? items.length : place, items.length - last));
-  first.current = items[begin]?.key;
-  const shown = items.slice(begin);
-  const earlier = notLoaded + begin;
+  const least = useFound(chat, items, content, leaveEnd);
+  const firstIndex = items.findIndex(({ key }) => key === first.current);
+  const most = firstIndex >= 0 ? items.length - firstIndex : LOADED; // it may not be among what is loaded any more
+  const start = Math.max(0, items.length - Math.max(FIRST, least, first.current ? most : 0));
+  first.current = items[start]?.key;
+  const shown = items.slice(start);
+  const earlier = notLoaded + start;
   const isBusy = Boolean(now || sent);
   const variantsOf = (question) =>
     variants.find(({ message_id: message }) => message === question)?.variants ?? null;
-  const placeOfLine = placeOfSummary(loaded, items);
+  const summaryPlace = placeOfSummary(loaded, items);
   const showEarlier = async () => {
-    if (notLoaded > 0 && begin < MORE) await chat.showAll();
+    if (notLoaded > 0 && start < MORE) await chat.showAll();
     if (!content.current) return; // another chat was opened meanwhile
     const article = content.current.querySelector(":scope > article");
-    const hadFocus = document.activeElement.parentElement === content.current;
+    const hadFocus = document.activeElement === content.current.querySelector(":scope > button");
     seen.current = { article, top: article.getBoundingClientRect().top, hadFocus };
     const { items: all } = chat.loaded.peek();
     first.current = all[Math.max(0, all.findIndex(({ key }) => key === first.current) - MORE)].key;
     draw((count) => count + 1);
   };
-  const line = placeOfLine !== undefined
+  const line = summaryPlace !== undefined
     && html`<${SummaryLine} key="summary" chat=${chat} summary=${session.history_summary} />`;
   return html`<div class="scroller" ref=${scroller}>
     <div class="messages" ref=${content}>
       ${earlier > 0 && html`<${Earlier} count=${earlier} show=${showEarlier} />`}
       ${shown.flatMap((item) => item.kind === "question"
-        ? [item.key === placeOfLine && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
+        ? [item.key === summaryPlace && line, html`<${Question} key=${item.key} message=${item.message} index=${item.index}
             chat=${chat} isBusy=${isBusy} />`]
         : [html`<${Answer} key=${item.key} answer=${item.answer} version=${item.answer.version}
             last=${item.last} dropped=${item.dropped ?? 0} chat=${chat} isBusy=${isBusy}
             isLast=${item === items.at(-1)} variants=${variantsOf(item.question)} />`])}
-      ${placeOfLine === null && line}
+      ${summaryPlace === null && line}
       ${sent && html`<${Question} key="sent" index=${null} chat=${chat} isBusy=${true}
         message=${{ content: sent.message }} />`}
       ${!isBusy && html`<${Failure} chat=${chat} model=${session.model} isUnanswered=${items.at(-1)?.kind === "question"}

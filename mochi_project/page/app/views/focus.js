@@ -3,7 +3,7 @@
 /** Whether the focus of a field brings a keyboard that hides half of the page. */
 export const isTouched = window.matchMedia("(pointer: coarse)").matches;
 
-/** What is written in. */
+/** Selector of fields that take a text. */
 export const TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=radio])";
 
 const FOCUSABLE = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled";

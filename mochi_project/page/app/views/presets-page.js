@@ -34,6 +34,7 @@ function PresetEditor({ name, preset }) {
   const model = values.model || (name ? "" : usualModel(known.models.filter(({ kind }) => kind === "model")));
   const save = (event) => {
     event.preventDefault();
+    if (!loaded) return;
     const { name: _, warnings: __, ...body } = { ...values, model };
     attempt(async () => {
       const saved = await put(`presets/${part(name ?? newName)}`, body);

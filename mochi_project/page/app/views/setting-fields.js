@@ -26,8 +26,8 @@ function changed(values, name, value) {
 }
 
 /**
- * Return the properties of a field whose text is saved when the field is left, and what writes a text there and saves it.
- * What is being written stays when the page is drawn anew, and when `save` returns false, or a promise of it.
+ * Return `[properties, write]` of a field whose text is saved when the field is left; `write(text)` puts a text there and
+ * saves it. What is written stays when the page is drawn anew, and when `save` returns false, or a promise of it.
  */
 export function useWritten(value, save) {
   const [written, setWritten] = useState(null);
