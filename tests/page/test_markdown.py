@@ -90,6 +90,8 @@ async def test_no_text_makes_the_others_unreadable(shared):
     async with shared.page(f"/#/chat/{session}") as page:
         answers = page.locator(".answer .markdown")
         await expect(answers.last.locator("strong")).to_have_text("last")
+        await page.get_by_role("button", name="Show earlier").press("Enter")
+        await expect(answers).to_have_count(len(HEAVY) + 1)
         for answer, (name, text) in zip(await answers.all(), HEAVY.items(), strict=False):
             if name == "cells":  # a table, which is drawn in parts
                 await expect(answer.locator("td").last).to_have_text("---")

@@ -123,7 +123,8 @@ async def check_attachment(server: Server, picture: dict[str, Any], one: str, ot
 
 async def check_listing(server: Server) -> None:
     _, listed = await server.get("/agents")
-    names = "book", "suggest", "login", "save", "look", "draw", "die", "hang"
+    asking = "book", "suggest", "suggest_and_book", "login"
+    names = *asking, "save", "look", "draw", "die", "hang"
     assert listed["agents"]["clerk"]["tools"] == [
         *("list_skill_files", "read_skill_file"),
         *(f"{prefix}__{name}" for prefix in ("desk", "own") for name in names),
