@@ -144,8 +144,10 @@ async def test_a_prompt_that_is_taken_is_shown_in_the_place_of_one_that_was_not_
         await page.keyboard.press("Tab")
         await expect(page.get_by_text("The disk is full.")).to_be_visible()
         await expect(prompt).to_have_value("Mine")
+        await expect(prompt).to_have_attribute("aria-invalid", "true")
         await page.get_by_role("combobox", name="Take one").select_option("kind.md")
         await expect(prompt).to_have_value("Be kind.")
+        await expect(prompt).not_to_have_attribute("aria-invalid", "true")
         await page.route(
             f"**/sessions/{session_id}",
             lambda route: route.fulfill(status=507, json=refusal),

@@ -2,6 +2,7 @@
 
 import { follow, get, part, post } from "../api.js";
 import { computed, signal } from "../library.js";
+import { fail } from "./notices.js";
 
 export const confirmations = signal([]);
 export const count = computed(() => confirmations.value.length);
@@ -20,7 +21,7 @@ async function load() {
 /** Follow what is asked and decided, in all sessions. */
 export async function watch() {
   for await (const { event, data } of follow("confirmations/events")) {
-    if (event === "connected") await load();
+    if (event === "connected") await load().catch(fail); // what comes next is followed all the same
     else {
       const { confirmation } = data;
       const others = confirmations

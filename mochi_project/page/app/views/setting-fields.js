@@ -27,17 +27,20 @@ function changed(values, name, value) {
 
 /**
  * Return `[properties, write]` of a field whose text is saved when the field is left; `write(text)` puts a text there and
- * saves it. What is written stays when the page is drawn anew, and when `save` returns false, or a promise of it.
+ * saves it. What is written stays when the page is drawn anew, and, marked, when `save` returns false, or a promise of it.
  */
 export function useWritten(value, save) {
   const [written, setWritten] = useState(null);
+  const [refused, setRefused] = useState(null);
   const write = async (text) => {
     setWritten(text);
-    if ((await save(text)) === false) return;
-    setWritten((now) => (now === text ? null : now));
+    const isRefused = (await save(text)) === false;
+    setRefused(isRefused ? text : null);
+    if (!isRefused) setWritten((now) => (now === text ? null : now));
   };
   const properties = {
     value: written ?? value,
+    "aria-invalid": refused !== null && refused === written,
     onInput: ({ target }) => setWritten(target.value === `${value}` ? null : target.value),
     onChange: ({ target }) => target.reportValidity() && write(target.value),
   };
