@@ -183,7 +183,7 @@ async def test_a_folder_that_is_dropped_cannot_be_read(page, tmp_path):
 
 
 async def test_a_folder_that_is_dropped_on_the_message_is_not_attached_to_it(page, tmp_path):
-    await page.get_by_role("button", name="New chat").click()
+    await page.get_by_role("button", name="New chat", exact=True).click()
     await drop_folder(page, "#composer", tmp_path)
     await expect(page.locator(".notice")).to_contain_text(f"{tmp_path.name}: The browser cannot")
     await expect(page.locator(".composer .attachments")).to_have_count(0)
@@ -199,7 +199,7 @@ async def test_a_file_is_dropped_on_the_list_of_chats(page):
 
 
 async def test_a_file_that_is_dropped_on_the_message_is_attached_to_it(page):
-    await page.get_by_role("button", name="New chat").click()
+    await page.get_by_role("button", name="New chat", exact=True).click()
     assert await page.evaluate(DROP, ["#composer", "notes.txt", "Tea."])
     await expect(page.locator("#composer .attachments")).to_contain_text("notes.txt")
 

@@ -164,7 +164,7 @@ async def test_nobody_is_asked_for_a_model_in_a_chat_that_was_left(shared):
         async with models_come_late(page) as is_asked:
             await send(page, "And then?")
             await until(is_asked.is_set)
-            await page.get_by_role("button", name="New chat").click()
+            await page.get_by_role("button", name="New chat", exact=True).click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.go_back()
         await expect(page.get_by_role("textbox", name="Write a message")).to_have_value("And then?")
