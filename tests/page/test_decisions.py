@@ -251,6 +251,24 @@ async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
         await expect(card).to_contain_text("Reason: Not today.")
 
 
+async def test_calls_are_followed_where_they_could_not_be_listed(shared):
+    refusal = {"error": {"code": "BUSY", "message": "Busy now."}}
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.route(
+            "**/confirmations?limit=*",
+            lambda route: route.fulfill(status=503, json=refusal),
+            times=1,
+        )
+        await page.goto(f"{shared.server.url}/#/inbox")
+        await expect(page.get_by_text("Busy now.")).to_be_visible()
+        session = await shared.server.new_session("lorem", tool_settings=ASKING)
+        message = scripted(CALL, "As you like.")
+        await shared.server.post(f"/chat/{session}/runs", {"message": message})
+        await press(page, "Approve")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+
+
 async def test_the_inbox_reads_no_whole_chat_for_the_name_of_one_that_is_not_listed(shared):
     session = await shared.server.new_session("lorem", title="Far away", tool_settings=ASKING)
     status, _ = await shared.server.request(
