@@ -5,7 +5,7 @@ import { signal } from "../library.js";
 import { go } from "../router.js";
 import { preference } from "../storage.js";
 
-/** Its state is `{value, loaded, error}`: what has come last, whether anything has, and why the last request had none, or null. */
+/** Its state is `{value, loaded, error}`: the last answer, whether there was one, and why the last request failed, or null. */
 function resource(path, empty) {
   const state = signal({ value: empty, loaded: false, error: null });
   let request = null;

@@ -61,14 +61,13 @@ export class SessionList {
   async #ask(isReplaced) {
     const asked = this.filter.peek();
     const { loaded, error: noTags } = tags.state.peek();
-    const isFirst = !loaded && !noTags;
-    const tagsLoaded = isFirst ? tags.need() : null;
+    const firstTags = loaded || noTags ? null : tags.need();
     const answer = await get(`sessions${query({
       query: asked.query.trim(), archived: archivedOf(asked), tag: asked.tag, limit: asked.limit,
     })}`, { signal: isReplaced }).catch((error) => {
       if (!isReplaced.aborted) throw error;
     });
-    if (isFirst) await Promise.race([tagsLoaded, pause(LONGEST_WAIT_FOR_TAGS)]); // later, they move the list below them
+    if (firstTags) await Promise.race([firstTags, pause(LONGEST_WAIT_FOR_TAGS)]); // later, they move the list below them
     if (isReplaced.aborted) return this.#newest;
     const shown = answer.sessions.filter(({ session_id: id }) => !deleted.peek().includes(id));
     batch(() => {
@@ -79,7 +78,7 @@ export class SessionList {
       this.isLoaded.value = true;
     });
     const answered = JSON.stringify(answer.sessions);
-    areTagsOld ||= Boolean(noTags) || (!isFirst && answered !== this.#answered);
+    areTagsOld ||= Boolean(noTags) || (!firstTags && answered !== this.#answered);
     this.#answered = answered;
     if (areTagsOld && !isUsed(document.querySelector(".sessions"))) {
       areTagsOld = false;
@@ -186,11 +185,9 @@ export function deleteSessions(some) {
     run: async () => {
       const removals = ids.map((id) => remove(`sessions/${part(id)}`));
       const failed = (await Promise.allSettled(removals)).find(({ status }) => status === "rejected");
-      if (!failed) keep();
-      else {
-        showAgain();
-        throw failed.reason;
-      }
+      if (!failed) return keep();
+      showAgain();
+      throw failed.reason;
     },
     undo: showAgain,
   });

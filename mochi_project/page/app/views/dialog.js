@@ -5,7 +5,7 @@ import { t } from "../texts.js";
 
 const shown = signal(null);
 
-/** Show a dialog; `view` gets `close`. Resolves with what `close` is called with, else null; so it does while another is shown. */
+/** Show a dialog; `view` gets `close`. Resolves with what `close` is called with, else null: at once while another is shown. */
 export function openDialog(title, view) {
   if (shown.peek()) return Promise.resolve(null);
   return new Promise((resolve) => {

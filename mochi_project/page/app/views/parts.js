@@ -37,7 +37,7 @@ export function reasonOf({ code, message }) {
 /** A line that says what went wrong. */
 export const problemLine = (error) => html`<p class="error-text" role="alert">${error.message}</p>`;
 
-/** What is loaded: a line while it comes, or when it has failed or cannot be drawn; else its children, which stay when they cannot be loaded again. */
+/** A line while something is loaded, or where it cannot be; else its children. Where it cannot be loaded again, they stay above the line. */
 export function Loaded({ state, children }) {
   const problem = state.error && problemLine(state.error);
   if (!state.loaded) return problem ?? html`<p class="hint" role="status">${t.loading}</p>`;
