@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from ....config import environment_variables, tool_environment, variables_of_file
-from ....core.problems import problem_text
+from ....core.problems import place_of, problem_text
 from ....errors import JSONObject
 from ..descriptions import offered_part
 from ..redaction import SecretValues, redacted_server, secrets_of
@@ -317,7 +317,7 @@ def read_entry(
         )
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part)[:MAX_NAME] for part in first["loc"])
+        place = place_of([str(step)[:MAX_NAME] for step in first["loc"]])
         text = problem_text(first)
         raise ValueError(f"{place}: {text}" if place else text) from error
 
