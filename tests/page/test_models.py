@@ -175,7 +175,7 @@ async def test_a_model_that_comes_late_moves_no_other_one(shared, place):
     session = await old_chat(shared, "How?")
     async with shared.page(f"/#/chat/{session}") as page:
         options = page.get_by_role("option")
-        name = {"dialog": "Answer with …", "box": "Model: gpt-4o"}[place]
+        name = {"dialog": "Answer with …", "box": "Model: gpt-4o, not here"}[place]
         button = page.get_by_role("button", name=name)
         await expect(button).to_be_visible()
         new = {"name": "a-new-one", "provider": "a"}
@@ -190,6 +190,14 @@ async def test_a_model_that_comes_late_moves_no_other_one(shared, place):
         async with page.expect_response("**/api/v1/models"):
             await button.click()
         await expect(options.first).to_contain_text("a-new-one")
+
+
+async def test_models_that_are_not_there_yet_are_not_called_missing(shared):
+    async with shared.page("/#/rules") as page, models_come_late(page):
+        await page.goto(shared.server.url)
+        await page.get_by_role("button", name="Model: ").click()
+        picker = page.locator(".picker-list")
+        await expect(picker).to_have_text("Loading…")
 
 
 async def places(options):

@@ -7,6 +7,7 @@ import { visible } from "../visible.js";
 import { openDialog } from "./dialog.js";
 import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
+import { Loaded } from "./parts.js";
 
 /** Return what is worth knowing of a model before it is chosen. */
 function about({ parameter_size: parameters, size_mb: size, capabilities, description }) {
@@ -41,13 +42,14 @@ function Option({ model, value, active, choose, isLoaded }) {
 }
 
 function List({ value, choose }) {
-  const { value: answer, loaded: isKnown } = useValue(models.state);
+  const known = useValue(models.state);
+  const answer = known.value;
   const loaded = useValue(inMemory.state).value.models.map(({ name }) => name);
   const [words, setWords] = useState("");
   const field = useFocus();
   const [chosen, setActive] = useState(null);
   const first = useRef(null); // names of what was there when it was opened
-  if (isKnown) first.current ??= answer.models.map(({ name }) => name);
+  if (known.loaded) first.current ??= answer.models.map(({ name }) => name);
   const isLate = ({ name }) => first.current && !first.current.includes(name);
   useEffect(() => {
     models.reload(); // one may have come meanwhile
@@ -85,7 +87,7 @@ function List({ value, choose }) {
           active=${active} choose=${choose} isLoaded=${loaded.includes(model.name)} />`)}
       </div>`)}
     </div>
-    ${names.length === 0 && html`<p class="hint" role="status">${t.nothingFound}</p>`}
+    <${Loaded} state=${known}>${names.length === 0 && html`<p class="hint" role="status">${t.nothingFound}</p>`}</${Loaded}>
   </div>`;
 }
 

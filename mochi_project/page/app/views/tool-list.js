@@ -4,7 +4,7 @@ import { html, useRef, useState, useValue } from "../library.js";
 import { tools } from "../state/catalogue.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
-import { NoneYet, problemLine } from "./parts.js";
+import { Loaded, NoneYet } from "./parts.js";
 
 const MANY = 8; // from there on they can be searched
 
@@ -73,7 +73,8 @@ export function useOnceChosen(names) {
 
 /** `settings` are those of tools; `onChange(changes)` gets what a choice changes of them. */
 export function ToolList({ settings, onChange, disabled = false, field }) {
-  const { value, loaded, error } = useValue(tools.state);
+  const state = useValue(tools.state);
+  const { value, loaded } = state;
   const [words, setWords] = useState("");
   const names = chosenTools(settings, value);
   const chosen = new Set(names);
@@ -93,9 +94,10 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
   return html`
     ${Object.keys(value.tools).length > MANY && html`<input type="search" aria-label=${t.searchIn(t.page.tools)}
       placeholder=${t.search} value=${words} ref=${field} onInput=${(event) => setWords(event.target.value)} />`}
-    ${loaded && shown.length === 0 && (all.length === 0 ? html`<${NoneYet} page="tools" />` : html`<p class="hint">${t.nothingFound}</p>`)}
     <div class="choices" tabindex="0" role="group" aria-label=${t.page.tools}>
       ${shown.map((group) => html`<${Group} key=${group.name} ...${group} chosen=${chosen} set=${set} disabled=${disabled} />`)}
     </div>
-    ${error && problemLine(error)}`;
+    <${Loaded} state=${state}>
+      ${shown.length === 0 && (all.length === 0 ? html`<${NoneYet} page="tools" />` : html`<p class="hint">${t.nothingFound}</p>`)}
+    </${Loaded}>`;
 }
