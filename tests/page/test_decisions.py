@@ -477,11 +477,13 @@ async def test_an_agents_work_is_a_tree_after_a_reload(shared):
         again = {"session_id": listed["sessions"][0]["session_id"]}
         await send(page, scripted(call_of_researcher("I know.", "As I said.", **again), "Indeed."))
         await answered(page, 2)
+        agents = page.get_by_role("region", name="Agent researcher")
+        for said, agent in zip(("There is a welcome.", "As I said."), await agents.all(), strict=True):
+            await expect(agent.locator(".tree")).to_contain_text(said)
         requests = []
         page.on("request", lambda request: requests.append(request.url))
         await page.reload()
         await answered(page, 2)
-        agents = page.get_by_role("region", name="Agent researcher")
         await expect(agents).to_have_count(2)
         assert not any("/agents/chats/" in url for url in requests)
         first, second = agents.first, agents.last

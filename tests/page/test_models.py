@@ -171,7 +171,7 @@ async def test_nobody_is_asked_for_a_model_in_a_chat_that_was_left(shared):
 
 
 @pytest.mark.parametrize("place", ["dialog", "box"])
-async def test_a_model_that_comes_late_moves_no_other_one(shared, place):
+async def test_a_model_that_comes_or_goes_late_moves_no_other_one(shared, place):
     session = await old_chat(shared, "How?")
     async with shared.page(f"/#/chat/{session}") as page:
         options = page.get_by_role("option")
@@ -179,17 +179,19 @@ async def test_a_model_that_comes_late_moves_no_other_one(shared, place):
         button = page.get_by_role("button", name=name)
         await expect(button).to_be_visible()
         new = {"name": "a-new-one", "provider": "a"}
-        async with models_come_late(page, with_first(new)):
+        async with models_come_late(page, with_another(new)):
             await button.click()
             await expect(options).to_have_count(3)
             before = await places(options)
         await expect(options).to_have_count(4)
         await expect(options.last).to_contain_text("a-new-one")
         assert (await places(options))[:-1] == before
+        await expect(options.first).to_contain_text("not here")
         await page.keyboard.press("Escape")
         async with page.expect_response("**/api/v1/models"):
             await button.click()
         await expect(options.first).to_contain_text("a-new-one")
+        await expect(options).to_have_count(3)
 
 
 async def test_models_that_are_not_there_yet_are_not_called_missing(shared):
@@ -204,13 +206,13 @@ async def places(options):
     return await options.evaluate_all("all => all.map(each => each.getBoundingClientRect().y)")
 
 
-def with_first(model):
-    """Answer with this model before the others."""
+def with_another(model):
+    """Answer with this model in the place of the first one."""
 
     async def answer(route):
         response = await route.fetch()
         body = await response.json()
-        models = [body["models"][0] | model, *body["models"]]
+        models = [body["models"][0] | model, *body["models"][1:]]
         await route.fulfill(response=response, json={**body, "models": models})
 
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -13,10 +14,12 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import (
     answered,
     browser_with_server,
+    drawn,
     expect_accessible,
     scripted,
     send,
 )
+from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -175,6 +178,31 @@ async def test_a_token_that_is_refused_later_takes_nothing_that_is_written(share
         await expect(field).to_be_focused()
         await page.get_by_role("button", name="Ask again").click()
         await expect(page.locator(".question")).to_contain_text("Is somebody there?")
+
+
+async def test_a_dialog_that_opens_while_the_token_is_asked_for_waits(shared):
+    session_id = await shared.server.new_session("gpt-4o")
+    is_asked, is_due = asyncio.Event(), asyncio.Event()
+
+    async def hold(route):
+        is_asked.set()
+        await is_due.wait()
+        await route.continue_()
+
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await enter_token(page)
+        await expect(page.get_by_role("button", name="Model: gpt-4o, not here")).to_be_visible()
+        await page.route("**/api/v1/models", hold)
+        await send(page, "Is somebody there?")
+        await until(is_asked.is_set)
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        async with page.expect_response("**/api/v1/models"):
+            is_due.set()
+        await drawn(page)
+        await enter_token(page)
+        dialog = page.get_by_role("dialog", name="Answer with …")
+        await expect(dialog.get_by_role("combobox")).to_be_focused()
 
 
 @pytest.mark.parametrize("name", ["tools", "rules", "presets", "health"])

@@ -37,8 +37,7 @@ function useWork(node, isOpen) {
 }
 
 const Agent = memo(({ node, isLive, sessionId }) => {
-  // Only at first: when the agent ends, somebody may be reading what it has done.
-  const [isOpen, setOpen] = useState(node.state !== "done" && !node.isStored);
+  const [isOpen, setOpen] = useState(!node.isStored); // it stays so when the answer is stored: somebody may read it
   const { work, problem } = useWork(node, isOpen);
   return html`<section class="card agent ${node.state}" aria-label=${t.agentNamed(node.agent)}>
     <button type="button" class="card-head" aria-expanded=${`${isOpen}`} onClick=${() => setOpen(!isOpen)}>

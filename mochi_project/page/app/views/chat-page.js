@@ -99,7 +99,7 @@ function useSettingsPanel() {
 export function SessionPage({ id, openSidebar }) {
   const chat = useValue(openChat);
   const loaded = useValue(chat.loaded);
-  useEffect(() => {
+  useLayoutEffect(() => { // before the frame: it waits for the server
     open(chatOf(id));
   }, [id]);
   if (!loaded || chat.id !== id) return html`<main class="main" id="main" tabindex="-1"><h1 class="hidden">mochi</h1>

@@ -1,5 +1,6 @@
 // Dialogs, one at a time; the browser keeps the focus in them.
 
+import { tokenIsMissing } from "../api.js";
 import { html, signal, useLayoutEffect, useRef, useValue } from "../library.js";
 import { t } from "../texts.js";
 
@@ -15,10 +16,11 @@ export function openDialog(title, view) {
 
 export function DialogHost() {
   const dialog = useValue(shown);
+  const isTokenMissing = useValue(tokenIsMissing); // it is asked for first
   const element = useRef(null);
   useLayoutEffect(() => {
-    if (dialog && !element.current.open) element.current.showModal();
-  }, [dialog]);
+    if (dialog && !isTokenMissing && !element.current.open) element.current.showModal();
+  }, [dialog, isTokenMissing]);
   if (!dialog) return null;
   const close = (value = null) => {
     if (shown.peek() !== dialog) return;

@@ -36,33 +36,34 @@ function Option({ model, value, active, choose, isLoaded }) {
   return html`<div role="option" id=${`model ${name}`} aria-selected=${`${name === value}`} ref=${element}
     class=${isActive ? "active" : ""} onClick=${() => choose(name)}>
     <span class="row"><span class="name"><bdi>${visible(name)}</bdi></span>
-      ${isLoaded && html`<span class="tag">${t.isInMemory}</span>`}</span>
+      ${isLoaded && html`<span class="tag">${t.isInMemory}</span>`}
+      ${isMissing(name) && html`<span class="tag">${t.notHere}</span>`}</span>
     <span class="about" dir="auto">${visible(about(model))}</span>
   </div>`;
 }
 
 function List({ value, choose }) {
   const known = useValue(models.state);
-  const answer = known.value;
   const loaded = useValue(inMemory.state).value.models.map(({ name }) => name);
   const [words, setWords] = useState("");
   const field = useFocus();
   const [chosen, setActive] = useState(null);
-  const first = useRef(null); // names of what was there when it was opened
-  if (known.loaded) first.current ??= answer.models.map(({ name }) => name);
-  const isLate = ({ name }) => first.current && !first.current.includes(name);
+  const first = useRef(null); // what was there when it was opened
+  if (known.loaded) first.current ??= known.value.models;
   useEffect(() => {
     models.reload(); // one may have come meanwhile
     inMemory.reload();
   }, []);
   const wanted = words.toLowerCase().split(/\s+/);
-  const shown = answer.models.filter((model) => {
+  const isWanted = (model) => {
     const state = loaded.includes(model.name) ? t.isInMemory : "";
     const text = `${model.name} ${model.provider} ${about(model)} ${state}`.toLowerCase();
     return wanted.every((word) => text.includes(word));
-  });
-  // What comes late comes last: a click may be meant for what is there.
-  const groups = [...groupsOf(shown.filter((model) => !isLate(model))), ...groupsOf(shown.filter(isLate))];
+  };
+  // What comes late comes last, and what goes stays: a click may be meant for what is there.
+  const before = first.current ?? [];
+  const late = known.value.models.filter(({ name }) => !before.some((model) => model.name === name));
+  const groups = [before, late].flatMap((each) => groupsOf(each.filter(isWanted)));
   const names = groups.flatMap(([, members]) => members.map(({ name }) => name)); // as they are seen
   const active = [chosen, value].find((name) => names.includes(name)) ?? names[0];
   const onKey = (event) => {
