@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -39,11 +41,12 @@ async def chromium(url: str, folder: Path) -> AsyncIterator[None]:
         url,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
         await process.wait()
 
 
