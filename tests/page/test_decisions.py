@@ -478,7 +478,9 @@ async def test_an_agents_work_is_a_tree_after_a_reload(shared):
         await send(page, scripted(call_of_researcher("I know.", "As I said.", **again), "Indeed."))
         await answered(page, 2)
         agents = page.get_by_role("region", name="Agent researcher")
-        for said, agent in zip(("There is a welcome.", "As I said."), await agents.all(), strict=True):
+        for said, agent in zip(
+            ("There is a welcome.", "As I said."), await agents.all(), strict=True
+        ):
             await expect(agent.locator(".tree")).to_contain_text(said)
         requests = []
         page.on("request", lambda request: requests.append(request.url))
@@ -499,6 +501,24 @@ async def test_an_agents_work_is_a_tree_after_a_reload(shared):
         await expect(second.locator(".tree")).to_contain_text("As I said.")
         await expect(second.locator(".tree")).not_to_contain_text("There is a welcome.")
         assert sum("/agents/chats/" in url for url in requests) == 2
+
+
+async def test_the_agent_of_another_answer_shows_its_own_work(shared):
+    session = await new_session_with_researcher(shared)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(call_of_researcher(*LOOK, "There is a welcome."), "So it is."))
+        await answered(page)
+        _, listed = await shared.server.get("/agents/chats")
+        work = f"/agents/chats/{listed['sessions'][0]['session_id']}"
+        await page.get_by_role("button", name="Answer again").click()
+        await expect(page.locator(".variants")).to_contain_text("2 / 2")
+        await page.get_by_role("button", name="Previous answer").click()
+        await expect(page.locator(".variants")).to_contain_text("1 / 2")
+        agent = page.get_by_role("region", name="Agent researcher")
+        await expect(agent.locator(".tree")).to_have_count(0)
+        async with page.expect_response(f"**{work}"):
+            await agent.get_by_role("button", name="researcher").click()
+        await expect(agent.locator(".tree")).to_contain_text("There is a welcome.")
 
 
 async def test_a_stored_call_of_an_agent_whose_session_is_gone_shows_its_result(shared):

@@ -123,6 +123,14 @@ async def test_one_moves_between_conversations_and_to_the_inbox(shared, page):
     await expect(page.get_by_role("heading", level=1)).to_have_text("What can I do for you?")
 
 
+async def test_a_new_chat_by_the_keyboard_begins_in_its_box(page):
+    message = page.get_by_role("textbox", name="Write a message")
+    await page.keyboard.press("Control+k")
+    for _ in range(2):  # from the search, and from the box itself
+        await page.keyboard.press("Control+Shift+O")
+        await expect(message).to_be_focused()
+
+
 @pytest.mark.parametrize("key", ["Escape", "Enter"])
 async def test_a_menu_and_a_dialog_give_the_focus_back(shared, page, key):
     await shared.server.new_session("lorem", title=f"With a menu {key}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import asynccontextmanager
 
 import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import answered, choose_model, scripted, send
+from tests.support.page import answered, choose_model, scripted, send, the_chat
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -40,11 +39,6 @@ async def late(page, address):
         is_due.set()
     for _ in range(2):  # the page has drawn what it makes of it
         await page.evaluate("new Promise(requestAnimationFrame)")
-
-
-def the_chat(session_id):
-    """Return what the address of a chat and its last turns has."""
-    return re.compile(rf"/sessions/{session_id}\?turns=")
 
 
 async def set_option(page, name, value):

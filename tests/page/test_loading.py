@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import expect
@@ -134,3 +135,23 @@ async def test_an_answer_that_never_comes_does_not_end_the_looks_for_changes(sha
         await expect(page.get_by_text("No connection to the server")).to_be_visible()
         await page.unroute(f"**/api/v1/{part}")
         await expect(page.get_by_text("No connection to the server")).to_have_count(0)
+
+
+async def test_a_chat_that_could_not_be_loaded_comes_with_the_connection(shared):
+    session = await shared.server.new_session("lorem", title="Far away")
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        link = page.get_by_role("link", name="Far away")
+        await expect(link).to_be_visible()
+        await context.set_offline(True)
+        await link.click()
+        await expect(page.get_by_role("main")).to_have_text(re.compile("Loading…"))
+        await context.set_offline(False)
+        await expect(page.get_by_role("heading", name="Far away")).to_be_visible()
+        # Nor is it shown when it is gone since.
+        await page.get_by_role("link", name="Settings").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await shared.server.request("DELETE", f"/sessions/{session}")
+        await page.go_back()
+        await expect(page).to_have_url(f"{shared.server.url}/#/")

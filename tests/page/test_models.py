@@ -194,6 +194,17 @@ async def test_a_model_that_comes_or_goes_late_moves_no_other_one(shared, place)
         await expect(options).to_have_count(3)
 
 
+async def test_the_model_of_a_new_chat_stays_where_the_list_is_loaded_again(shared):
+    async with shared.page() as page:
+        model = page.get_by_role("button", name="Model: lorem, not here", exact=True)
+        await page.get_by_role("button", name="Model: lorem", exact=True).click()
+        await page.keyboard.press("Escape")
+        await page.route("**/api/v1/models", without_lorem)
+        await page.get_by_role("button", name="Model: lorem", exact=True).click()
+        await page.keyboard.press("Escape")
+        await expect(model).to_be_visible()
+
+
 async def test_models_that_are_not_there_yet_are_not_called_missing(shared):
     async with shared.page("/#/rules") as page, models_come_late(page):
         await page.goto(shared.server.url)

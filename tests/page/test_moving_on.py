@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import answered, held, scripted, send
+from tests.support.page import answered, drawn, held, scripted, send, the_chat
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -50,6 +52,58 @@ async def test_a_message_that_is_refused_says_so_in_its_own_chat(shared):
         await failure.get_by_role("button", name="Try again").click()
         await answered(page)
         await expect(failure).to_have_count(0)
+
+
+async def test_a_message_that_is_refused_is_in_the_box_of_its_chat_again(shared):
+    first, second = await two_chats(shared)
+    file = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        await page.locator("input[type=file]").set_input_files(file)
+        box = page.get_by_role("textbox", name="Write a message")
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await send(page, "Of the first")
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+            await open_chat(shared, page, first, "First")
+            await box.fill("And more")
+        await expect(box).to_have_value("Of the first\n\nAnd more")
+        await page.get_by_role("button", name="Try again").click()
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("Of the first")
+        await expect(page.locator(".question")).to_contain_text("tea.txt")
+
+
+async def test_what_is_written_in_another_chat_is_not_sent(shared):
+    first, second = await two_chats(shared)
+    refusal = {"error": {"code": "TOOLS_NOT_SUPPORTED", "message": "It cannot call tools."}}
+    sent, is_changing, is_due = [], asyncio.Event(), asyncio.Event()
+
+    async def refuse(route):
+        sent.append(route.request.url)
+        await route.fulfill(status=400, json=refusal)
+
+    async def hold(route):
+        if route.request.method == "PATCH":
+            is_changing.set()
+            await is_due.wait()
+        await route.continue_()
+
+    async with shared.page() as page:
+        await page.route("**/chat/*/runs", refuse)
+        await open_chat(shared, page, first, "First")
+        await send(page, "Of the first")
+        await page.route(f"**/sessions/{first}", hold)
+        await page.get_by_role("button", name="Without tools").click()
+        await until(is_changing.is_set)
+        await open_chat(shared, page, second, "Second")
+        box = page.get_by_role("textbox", name="Write a message")
+        await box.fill("Not yet sent")
+        async with page.expect_response(the_chat(first)):
+            is_due.set()
+        await drawn(page)
+        await expect(box).to_have_value("Not yet sent")
+        assert len(sent) == 1
 
 
 async def test_a_message_that_is_being_sent_is_seen_when_one_comes_back(shared):

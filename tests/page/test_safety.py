@@ -18,6 +18,7 @@ from tests.support.page import (
     expect_accessible,
     scripted,
     send,
+    the_chat,
 )
 from tests.support.waiting import until
 
@@ -178,6 +179,28 @@ async def test_a_token_that_is_refused_later_takes_nothing_that_is_written(share
         await expect(field).to_be_focused()
         await page.get_by_role("button", name="Ask again").click()
         await expect(page.locator(".question")).to_contain_text("Is somebody there?")
+
+
+async def test_what_is_shown_is_what_another_token_may_see(shared):
+    session_id = await shared.server.new_session("lorem")
+    async with shared.page(f"/#/chat/{session_id}") as page:
+        await enter_token(page)
+        await expect(page.get_by_role("button", name="Settings of this chat")).to_be_visible()
+        await page.evaluate("sessionStorage.setItem('mochi.token', 'old')")
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        missing = {"error": {"code": "SESSION_NOT_FOUND", "message": "There is no such session."}}
+        await page.route(
+            the_chat(session_id), lambda route: route.fulfill(status=404, json=missing)
+        )
+        async with page.expect_request("**/confirmations/events"):
+            await enter_token(page)
+        await expect(page).to_have_url(f"{shared.server.url}/#/")
+
+
+async def test_a_token_is_taken_without_what_was_copied_with_it(shared):
+    async with shared.page() as page:
+        await enter_token(page, f" \u200b{TOKEN}\u200b ")
+        await expect(page.get_by_role("button", name="Model: lorem", exact=True)).to_be_visible()
 
 
 async def test_a_dialog_that_opens_while_the_token_is_asked_for_waits(shared):

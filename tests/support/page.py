@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -200,6 +201,11 @@ async def held(page: Page, address: str, **answer: Any) -> AsyncIterator[asyncio
     is_due.set()
     await until(is_given.is_set)
     await drawn(page)
+
+
+def the_chat(session_id: str) -> re.Pattern[str]:
+    """What the address of a chat and its last turns has."""
+    return re.compile(rf"/sessions/{session_id}\?turns=")
 
 
 async def drawn(page: Page) -> None:

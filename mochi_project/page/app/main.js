@@ -3,7 +3,6 @@
 import { html, render } from "./library.js";
 import { models } from "./state/catalogue.js";
 import * as inbox from "./state/inbox.js";
-import { fail } from "./state/notices.js";
 import * as sessions from "./state/sessions.js";
 import "./state/tab-title.js";
 import { direction, language } from "./texts.js";
@@ -14,7 +13,7 @@ document.documentElement.lang = language;
 document.documentElement.dir = direction;
 sessions.watch();
 models.reload();
-inbox.watch().catch(fail);
+inbox.watch();
 if (matchMedia("(display-mode: standalone)").matches && navigator.serviceWorker) {
   import("./offline.js").then(({ sayWhenOffline }) => sayWhenOffline()).catch(() => {}); // the app works without it
 }

@@ -2,7 +2,7 @@
 //
 // What is begun in a chat changes that chat, whichever is open when it ends.
 
-import { get, part, post, put, query, remove } from "../api.js";
+import { connectionLost, get, part, post, put, query, remove } from "../api.js";
 import { newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
 import { batch, signal } from "../library.js";
@@ -90,6 +90,7 @@ class Chat {
     } catch (error) {
       if (!this.isOpen) return;
       if (error.status === 404) go("");
+      if (error.status === 0) connectionLost.value = true; // when there is one again, it is opened again
       fail(error);
     }
   }

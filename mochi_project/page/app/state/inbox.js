@@ -1,7 +1,7 @@
 // The calls of all sessions that wait for a person.
 
-import { follow, get, part, post } from "../api.js";
-import { computed, signal } from "../library.js";
+import { follow, get, part, post, tokenIsMissing } from "../api.js";
+import { computed, effect, signal } from "../library.js";
 import { fail } from "./notices.js";
 
 export const confirmations = signal([]);
@@ -18,11 +18,13 @@ async function load() {
   confirmations.value = all;
 }
 
-/** Follow what is asked and decided, in all sessions. */
-export async function watch() {
-  for await (const { event, data } of follow("confirmations/events")) {
-    if (event === "connected") await load().catch(fail); // what comes next is followed all the same
-    else {
+/** Follow what is asked and decided, in all sessions, until the signal is aborted. */
+async function read(options) {
+  let isListed = false;
+  for await (const { event, data } of follow("confirmations/events", options)) {
+    if (event === "connected") isListed = false;
+    isListed ||= await load().then(() => true, fail); // what comes next is followed all the same
+    if (data) {
       const { confirmation } = data;
       const others = confirmations
         .peek()
@@ -30,6 +32,16 @@ export async function watch() {
       confirmations.value = event === "asked" ? [...others, confirmation] : others;
     }
   }
+}
+
+/** Follow it for whoever has the token. */
+export function watch() {
+  effect(() => {
+    if (tokenIsMissing.value) return undefined;
+    const reading = new AbortController();
+    read(reading).catch(fail);
+    return () => reading.abort();
+  });
 }
 
 /** Allow or deny a call: `{approved, reason, arguments, remember, patterns}`. */

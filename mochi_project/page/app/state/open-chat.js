@@ -1,5 +1,6 @@
 // The chat that is open.
 
+import { connectionLost, tokenIsMissing } from "../api.js";
 import { effect, signal } from "../library.js";
 import { chatOf } from "./chat.js";
 import { fail } from "./notices.js";
@@ -7,13 +8,19 @@ import { activeRuns, sessions } from "./sessions.js";
 
 export const openChat = signal(chatOf(null));
 
-/** Open a chat in the place of the one that is open; resolves when it is loaded. */
+/** Open a chat in the place of the one that is open, or load that again; resolves when it is loaded. */
 export async function open(chat) {
   const before = openChat.peek();
-  if (chat === before) return;
-  before.leave();
-  openChat.value = chat;
+  if (chat !== before) {
+    before.leave();
+    openChat.value = chat;
+  }
   await chat.open();
+}
+
+// It may not have been loaded without a connection, and another token may be another person's.
+for (const isAway of [connectionLost, tokenIsMissing]) {
+  isAway.subscribe((isTrue) => isTrue || open(openChat.peek()));
 }
 
 // Another tab or program may start a run of the open session, or change it.

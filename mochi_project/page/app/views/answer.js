@@ -74,7 +74,8 @@ export const Nodes = memo(({ node, isLive, sessionId }) => {
       case "rejected":
         return html`<p key=${key} class="hint" dir="auto">${t.wasRejected} ${child.problem}</p>`;
       case "agent":
-        return html`<${Agent} key=${key} node=${child} version=${version} isLive=${isLive}
+        // Another answer may have another agent at this place.
+        return html`<${Agent} key=${`${key} ${child.session} ${child.instruction}`} node=${child} version=${version} isLive=${isLive}
           sessionId=${sessionId} />`;
       default:
         return html`<${CallCard} key=${key} node=${child} version=${version} sessionId=${sessionId} />`;

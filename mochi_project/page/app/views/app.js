@@ -9,7 +9,7 @@ import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { NewChatPage, SessionPage } from "./chat-page.js";
 import { DialogHost } from "./dialog.js";
-import { TEXT_FIELDS } from "./focus.js";
+import { focusMain, TEXT_FIELDS } from "./focus.js";
 import { Notices } from "./notices.js";
 import { PageFrame } from "./page-frame.js";
 import { Loaded } from "./parts.js";
@@ -39,7 +39,8 @@ function TokenDialog() {
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.target);
-    token.write(fields.get("token").trim(), { onDevice: fields.has("device") });
+    const text = fields.get("token").replace(/[^\x20-\xff]/g, ""); // no header takes others, as an invisible one that was copied
+    token.write(text.trim(), { onDevice: fields.has("device") });
     tokenIsMissing.value = false;
   };
   return html`<dialog ref=${element} aria-label=${t.token} onClose=${onClose}>
@@ -57,14 +58,16 @@ function TokenDialog() {
 const hasText = ({ target }) => target.matches(TEXT_FIELDS) && target.value !== "";
 
 function onKey(event) {
+  if (document.querySelector("dialog[open]")) return;
   const isCommand = event.ctrlKey || event.metaKey;
   if (isCommand && !event.shiftKey && event.key.toLowerCase() === "k") {
     event.preventDefault();
     document.getElementById("search")?.focus();
   } else if (isCommand && event.shiftKey && event.key.toLowerCase() === "o") {
     event.preventDefault();
-    document.activeElement.blur();
+    document.activeElement.blur(); // what is written in a setting is saved
     go("");
+    focusMain();
   } else if (isCommand && !event.shiftKey && event.key.toLowerCase() === "z" && !hasText(event)) {
     if (undoLast()) event.preventDefault();
   } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();

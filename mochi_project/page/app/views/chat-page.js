@@ -159,6 +159,7 @@ export function NewChatPage({ openSidebar }) {
   const [chosen, setChosen] = useState(null);
   const [draft, setDraft] = useState({});
   const [isStarting, setStarting] = useState(false);
+  const shown = useRef({ name: null });
   const panel = useSettingsPanel();
   const kept = useChatSettings(draft, null, async (changes) => setDraft((before) => ({ ...before, ...changes })));
   const newChat = chatOf(null);
@@ -170,13 +171,16 @@ export function NewChatPage({ openSidebar }) {
       isShown.current = false;
     };
   }, []);
-  const name = chosen ?? usualModel(value.models);
+  const last = preference.read("model");
+  // It stays where the list is loaded again, but for one that has been fetched.
+  if (!shown.current.name || shown.current.last !== last) shown.current = { last, name: usualModel(value.models) };
+  const name = chosen ?? shown.current.name;
   const model = value.models.find((each) => each.name === name) ?? null;
   const start = async (text, files, uses = []) => {
     setStarting(true);
     const isStarted = await newChat.attemptTurn(async () => {
       await models.need(); // whoever writes fast does not wait for the list
-      const used = chosen ?? usualModel(models.state.peek().value.models);
+      const used = name ?? usualModel(models.state.peek().value.models);
       if (!used) throw new Error(t.noModelYet);
       preference.write("model", used);
       const chat = chatOf(await createSession({ model: used, ...withTools(draft, uses) }));

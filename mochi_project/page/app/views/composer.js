@@ -1,6 +1,6 @@
 // Where a message is written; what was written survives a reload.
 
-import { html, useLayoutEffect, useRef, useState } from "../library.js";
+import { html, signal, useLayoutEffect, useRef, useState, useValue } from "../library.js";
 import { notify } from "../state/notices.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
@@ -14,6 +14,9 @@ import { ToolMenu } from "./tool-menu.js";
 const MOST_FILES = 20;
 const LONG = 20_000; // characters of a text that is attached, as the box would be slow with it
 let count = 0;
+
+/** Files of messages that were refused when their box was gone, by session: the next box takes them. */
+const returned = signal(new Map());
 
 const isPicture = ({ type }) => type.startsWith("image/");
 
@@ -82,6 +85,13 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     const isWriting = document.activeElement.matches(TEXT_FIELDS); // while the chat was being loaded
     if (window.matchMedia("(pointer: fine)").matches && !isWriting) area.current.focus();
   }, [session]);
+  const back = useValue(returned).get(session) ?? null;
+  useLayoutEffect(() => {
+    if (!back) return;
+    returned.value = new Map([...returned.peek()].filter(([name]) => name !== session));
+    setText(drafts.read(session));
+    setFiles((added) => [...back, ...added]);
+  }, [back]);
   useLayoutEffect(() => {
     area.current.style.height = "auto";
     area.current.style.height = `${Math.min(area.current.scrollHeight, 320)}px`;
@@ -111,7 +121,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
       (sent) => setFiles((before) => before.map((file) => (file.key === key ? { ...file, sent } : file))),
       () => {
         detach(key);
-        notify(`${name}: ${t.cannotRead}`, { kind: "error" });
+        if (area.current) notify(`${name}: ${t.cannotRead}`, { kind: "error" });
       },
     ));
   };
@@ -127,7 +137,8 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     if (!(await onSend(message, files))) {
       const since = area.current?.value ?? drafts.read(session);
       write([text, since].filter(Boolean).join("\n\n"));
-      setFiles((added) => [...files, ...added]);
+      if (area.current) setFiles((added) => [...files, ...added]);
+      else returned.value = new Map([...returned.peek(), [session, files]]);
     }
     setSending(false);
     const { activeElement } = document; // somebody may be writing elsewhere by now

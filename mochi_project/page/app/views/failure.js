@@ -15,8 +15,8 @@ const OF_MODEL = new Set(
 
 function again(chat, kind) {
   // What was refused is in the box again.
-  if (kind === "send") document.getElementById("composer").requestSubmit();
-  else chat.attemptTurn(() => chat.regenerate(), "answer");
+  if (kind !== "send") chat.attemptTurn(() => chat.regenerate(), "answer");
+  else if (chat.isOpen) document.getElementById("composer")?.requestSubmit();
 }
 
 /** That the model of the chat is not here, and the choice of one that answers; `kind` is null where nothing waits. */

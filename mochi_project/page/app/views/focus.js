@@ -35,14 +35,15 @@ function focusNeighbour({ row, place, rows, area }) {
   const isSame = (one, other) => one.dataset.row && one.dataset.row === other.dataset.row;
   if (!row) {
     const isNew = (each) => each.dataset.row && !rows.some((other) => isSame(each, other));
-    const shown = rowsIn(area).find(isNew);
+    const shown = area.isConnected && rowsIn(area).find(isNew);
     if (shown) shown.querySelector(FOCUSABLE).focus();
     else focusMain();
     return;
   }
   const moved = rowsIn(area).find((each) => isSame(each, row));
   if (moved) {
-    [...moved.querySelectorAll(FOCUSABLE)][place]?.focus();
+    const all = [...moved.querySelectorAll(FOCUSABLE)];
+    (all[place] ?? all[0])?.focus(); // an open menu of the row is gone
     return;
   }
   const index = rows.indexOf(row);

@@ -73,7 +73,7 @@ function Suggestions({ list, onTry }) {
 /** `onTry(text, uses)` begins a chat with a suggestion, and the tools that it uses. */
 export function Greeting({ model, onTry }) {
   const { value: { models: list, problems: listed }, loaded: isLoaded, error } = useValue(models.state);
-  const problems = error?.details.problems ?? (error ? [error] : listed);
+  const problems = error?.details?.problems ?? (error ? [error] : listed);
   const suggestions = useSuggestions(model, isLoaded && model);
   useEffect(() => {
     tools.reload();
