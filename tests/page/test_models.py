@@ -203,6 +203,12 @@ async def test_the_model_of_a_new_chat_stays_where_the_list_is_loaded_again(shar
         await page.get_by_role("button", name="Model: lorem", exact=True).click()
         await page.keyboard.press("Escape")
         await expect(model).to_be_visible()
+        await page.get_by_role("button", name="Answer with …").click()
+        await page.get_by_role("option", name="lorem-plain").click()
+        await expect(
+            page.get_by_role("button", name="Model: lorem-plain", exact=True)
+        ).to_be_visible()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("What can I do for you?")
 
 
 async def test_models_that_are_not_there_yet_are_not_called_missing(shared):

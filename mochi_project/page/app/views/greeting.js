@@ -78,7 +78,7 @@ export function Greeting({ model, onTry }) {
   useEffect(() => {
     tools.reload();
   }, []);
-  if ((isLoaded || error) && !model) return html`<${NoModel} problems=${problems} isListed=${!error} />`;
+  if ((isLoaded || error) && list.length === 0) return html`<${NoModel} problems=${problems} isListed=${!error} />`;
   const isAlone = list.every(({ provider }) => provider === "local"); // nothing but the built-in models
   const isAway = isMissing(preference.read("model")) || isAlone;
   const callsTools = list.some(({ capabilities }) => capabilities.includes("tools"));
