@@ -142,11 +142,17 @@ async def send(page: Page, message: str) -> None:
     await page.get_by_role("button", name="Send", exact=True).click()
 
 
-LEAVE_UNSETTLED = """() => {
+def without_timers(milliseconds: int) -> str:
+    """A function for a page whose timers of this length never go off."""
+    return f"""() => {{
   const later = window.setTimeout;
-  window.setTimeout = (run, after, ...rest) => (after === 1000 ? 0 : later(run, after, ...rest));
-}"""
-"""Script for a page where what has changed or moved takes no click, however long that is ago."""
+  const isLeft = (after) => after === {milliseconds};
+  window.setTimeout = (run, after, ...rest) => (isLeft(after) ? 0 : later(run, after, ...rest));
+}}"""
+
+
+LEAVE_UNSETTLED = without_timers(1000)
+"""Function for a page where what has changed or moved takes no click, however long that is ago."""
 
 
 async def choose_model(page: Page, name: str) -> None:

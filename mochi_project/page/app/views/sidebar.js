@@ -152,7 +152,7 @@ function List() {
     document.querySelector(".session :checked")?.focus();
     return () => (document.querySelector(".session.open > a") ?? document.querySelector(".session > a"))?.focus();
   }, [isSelecting]);
-  const { placed, props } = useSteady({
+  const { placed, ref } = useSteady({
     sessions: all, foundBy, groupOf: isSearch ? () => t.found : groupOf, isHeld: isSelecting,
   });
   const groups = new Map();
@@ -160,7 +160,7 @@ function List() {
   const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
   const shown = placed.map(([session]) => session);
   return html`${isSelecting && html`<${Selection} ids=${selected} shown=${shown} />`}
-  <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk} ...${props}>
+  <nav class="sessions" aria-label=${t.sessions} onKeyDown=${walk} ref=${ref}>
     ${ordered.map(([group, members]) => html`<section key=${group}>
       <h2>${group}</h2>
       <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}

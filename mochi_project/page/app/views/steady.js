@@ -1,11 +1,13 @@
 // Keeps the chats of a list at their places while a click may be meant for one of them.
 
-import { isUsed, useRef, useState } from "../library.js";
+import { isUsed, useEffect, useRef, useState } from "../library.js";
 import { own } from "../state/sessions.js";
 
+const AGAIN_MILLISECONDS = 500; // from one look whether it is still used to the next
+
 /**
- * Return `{placed, props}`: `placed` has `[session, group]` of each, in an order that stays while the
- * element with `props` is used, or `isHeld`. What is new waits as long, and what has gone comes back to
+ * Return `{placed, ref}`: `placed` has `[session, group]` of each, in an order that stays while the
+ * element with `ref` is used, or `isHeld`. What is new waits as long, and what has gone comes back to
  * its place. Another filter, another pin and a new chat of the person's own show the true order: these
  * are what the person wants to see.
  */
@@ -25,9 +27,11 @@ export function useSteady({ sessions, foundBy, groupOf = () => "", isHeld = fals
   drawn.current = { foundBy, places };
   const now = new Map(sessions.map((session) => [session.session_id, session]));
   const placed = [...places].filter(([id]) => now.has(id)).map(([id, { group }]) => [now.get(id), group]);
-  const onLeave = ({ currentTarget, relatedTarget }) => {
-    if (!currentTarget.contains(relatedTarget)) draw((count) => count + 1);
-  };
-  // Preact knows no `onFocusOut`.
-  return { placed, props: { ref, onPointerLeave: onLeave, onfocusout: onLeave } };
+  const isBehind = placed.length < sessions.length || placed.some(([session], index) => session !== sessions[index]);
+  useEffect(() => {
+    if (!isBehind) return undefined;
+    const timer = setTimeout(() => draw((count) => count + 1), AGAIN_MILLISECONDS);
+    return () => clearTimeout(timer);
+  });
+  return { placed, ref };
 }

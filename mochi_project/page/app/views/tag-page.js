@@ -37,13 +37,13 @@ export function TagPage({ name, openSidebar }) {
     attempt(() => list.load());
     return () => lists.delete(list);
   }, []);
-  const { placed, props } = useSteady({ sessions: all, foundBy: useValue(list.foundBy) });
+  const { placed, ref } = useSteady({ sessions: all, foundBy: useValue(list.foundBy) });
   const shown = visible(name);
   return html`<${PageFrame} title=${shown} openSidebar=${openSidebar}>
     <${SearchBox} list=${list} label=${t.searchIn(shown)} />
     ${!isLoaded && html`<p class="hint" role="status">${t.loading}</p>`}
     ${isLoaded && all.length === 0 && html`<p class="hint">${t.nothingFound}</p>`}
-    <ul class="plain" ...${props}>${placed.map(([session]) => html`<${Row} key=${session.session_id} session=${session} />`)}</ul>
+    <ul class="plain" ref=${ref}>${placed.map(([session]) => html`<${Row} key=${session.session_id} session=${session} />`)}</ul>
     ${hasMore && html`<button type="button" class="quiet wide" onClick=${() => list.loadMore()}>${t.showMore}</button>`}
   </${PageFrame}>`;
 }
