@@ -17,7 +17,7 @@ from mochi_server.chat.confirmations.inbox import PAGE, ConfirmationFilter
 from mochi_server.errors import InvalidRequest, JSONObject
 
 from ..streaming import EventStreamResponse
-from ..wires.confirmations import encode_changes
+from ..wires.sse import encode_changes
 from .events import confirmation_stream
 
 router = Router()

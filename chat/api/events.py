@@ -25,11 +25,8 @@ from ..wires.chunks import (
     FinalMessage,
     ResultMessage,
 )
-from ..wires.confirmations import encode_changes
 from ..wires.events import encode_all
-from ..wires.mcp import encode_mcp_changes
-from ..wires.pulls import encode_pull_events
-from ..wires.sse import RETRY
+from ..wires.sse import RETRY, encode_changes
 from .examples import (
     CONFIRMATION,
     DENIAL,
@@ -249,7 +246,7 @@ def mcp_stream() -> dict[str, Any]:
         "What happens to MCP servers. Without end: it is closed for a reader that does not keep "
         "up.",
         dict.fromkeys(get_args(ChangeKind), reference("McpChange")),
-        {"added": encode_mcp_changes(list(enumerate(changes, start=1)))},
+        {"added": encode_changes(list(enumerate(changes, start=1)))},
     )
 
 
@@ -272,7 +269,7 @@ def pull_stream() -> dict[str, Any]:
             "error": _reference_to("error"),
             "done": reference("PullDone"),
         },
-        {"pulled": encode_pull_events(list(enumerate(shown, start=1)))},
+        {"pulled": encode_changes(list(enumerate(shown, start=1)))},
     )
 
 

@@ -9,7 +9,7 @@ from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 
 from ..streaming import EventStreamResponse
-from ..wires.mcp import encode_mcp_changes
+from ..wires.sse import encode_changes
 from .events import mcp_stream
 
 router = Router()
@@ -26,4 +26,4 @@ async def follow_mcp_servers(request: HttpRequest) -> EventStreamResponse:
 
     Servers that are added or removed at any process, also by an editor; states of this process.
     """
-    return EventStreamResponse(await get_runtime().mcp_feed.reader(), encode_mcp_changes)
+    return EventStreamResponse(await get_runtime().mcp_feed.reader(), encode_changes)

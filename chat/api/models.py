@@ -19,7 +19,7 @@ from mochi_server.providers.registry import ModelList
 from mochi_server.providers.status import StatusReport
 
 from ..streaming import EventStreamResponse
-from ..wires.pulls import encode_pull_events
+from ..wires.sse import encode_changes
 from .events import pull_stream
 
 router = Router()
@@ -282,7 +282,7 @@ async def pull_model(request: HttpRequest, payload: PullModelRequest) -> EventSt
     A model that is being fetched is followed. It goes on when the client leaves.
     """
     reader = await get_runtime().pulls.start(payload.model)
-    return EventStreamResponse(reader, encode_pull_events)
+    return EventStreamResponse(reader, encode_changes)
 
 
 @router.get(

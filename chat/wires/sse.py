@@ -20,3 +20,8 @@ PING = b": ping\n\n"
 def frame(number: int, event: str, data: Mapping[str, Any]) -> bytes:
     """Encode one event."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, event.encode(), orjson.dumps(data))
+
+
+def encode_changes(batch: list[tuple[int, Any]]) -> bytes:
+    """Encode what a feed tells: a frame for each, named by its ``kind``, with its ``payload()``."""
+    return b"".join([frame(number, change.kind, change.payload()) for number, change in batch])

@@ -76,6 +76,11 @@ class ConfirmationChange:
     confirmation: Confirmation
     decision: ConfirmationDecision | None = None
 
+    def payload(self) -> JSONObject:
+        """Return ``{"confirmation", "decision"}``; the decision is null while there is none."""
+        decision = None if self.decision is None else self.decision.payload()
+        return {"confirmation": self.confirmation.payload(), "decision": decision}
+
 
 class ConfirmationStore(ABC):
     """Keeps confirmations and decisions, and tells of them; used in one event loop.

@@ -32,6 +32,9 @@ class PullEvent:
     kind: PullEventKind
     data: JSONObject
 
+    def payload(self) -> JSONObject:
+        return self.data
+
 
 class PullReports:
     """Takes the progress of a pull in its thread, and hands it to the event loop."""
