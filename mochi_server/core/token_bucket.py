@@ -10,12 +10,12 @@ class TokenBucket:
     """Holds up to ``capacity`` tokens, of which ``rate`` come back in a second."""
 
     def __init__(
-        self, capacity: int, rate: float, clock: Callable[[], float] = time.monotonic
+        self, capacity: float, rate: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._capacity = capacity
         self._rate = rate
         self._clock = clock
-        self._left = float(capacity)
+        self._left = capacity
         self._filled = clock()
 
     def take(self) -> bool:

@@ -8,7 +8,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-import anyio
 import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
@@ -16,10 +15,10 @@ from django.conf import settings
 from mochi_project.http.errors import checked, translate
 from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
-from mochi_server.core.aio import BackgroundTasks
 from mochi_server.core.caller import current_caller, set_caller
 from mochi_server.core.limits import REQUEST_VALUES
 from mochi_server.core.logs import begin_request, request_id, set_log_ids
+from mochi_server.core.token_bucket import TokenBucket
 from mochi_server.errors import (
     InvalidJSON,
     JSONObject,
@@ -36,7 +35,7 @@ from .schemas import MAX_ID, ClientFrame
 from .watches import Watches
 
 if TYPE_CHECKING:
-    from .sockets import Sockets
+    from .endpoint import SocketEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -50,30 +49,13 @@ STOPPING, POLICY_VIOLATION, FAILED = 1012, 1008, 1011
 """Codes with which a socket is closed."""
 
 
-class FrameRate:
-    """Counts the frames of a client: so many a second, and as many at once."""
-
-    def __init__(self, per_second: float) -> None:
-        self.per_second = per_second
-        self._left = per_second
-        self._moment = anyio.current_time()
-
-    def allows(self) -> bool:
-        """Count a frame, and return whether it may come."""
-        now = anyio.current_time()
-        self._left = min(self.per_second, self._left + (now - self._moment) * self.per_second)
-        self._moment = now
-        self._left -= 1
-        return self._left >= 0
-
-
 class ChatConsumer(AsyncWebsocketConsumer):
     """One socket, from its connection to its end."""
 
-    def __init__(self, *, endpoint: Sockets) -> None:
+    def __init__(self, *, endpoint: SocketEndpoint) -> None:
         super().__init__()
         self._endpoint = endpoint
-        self._tasks: BackgroundTasks = endpoint.tasks
+        self._tasks = endpoint.tasks
         self._waiting: deque[ClientFrame] = deque()
         self._worker: asyncio.Task[None] | None = None
 
@@ -90,7 +72,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
         )
         self._watches = Watches(self._outlet, self._tasks)
         self.commands = Commands(self._outlet, self._watches)
-        self._rate = FrameRate(settings.MOCHI.socket_frames_per_second)
+        rate = settings.MOCHI.socket_frames_per_second
+        self._allowance = TokenBucket(rate, rate)
         await self.accept(
             SUBPROTOCOL if SUBPROTOCOL in offered else None,
             headers=[(REQUEST_ID, self._request_id)],  # type: ignore[list-item] # ASGI has bytes
@@ -110,8 +93,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
         What comes next is read meanwhile: with it come the answers to pings.
         """
-        if not self._rate.allows():
-            most = f"{self._rate.per_second:g}"
+        if not self._allowance.take():
+            most = f"{settings.MOCHI.socket_frames_per_second:g}"
             await self._outlet.close(POLICY_VIOLATION, f"More than {most} frames a second.")
             return
         content = (bytes_data or b"") if text_data is None else text_data.encode()

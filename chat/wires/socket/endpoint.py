@@ -17,7 +17,7 @@ from .new_servers import NewServers
 from .outlet import CLOSE_SECONDS
 
 if TYPE_CHECKING:
-    from .sockets import Socket
+    from .consumer import ChatConsumer
 
 PATH = "/ws/chat"
 
@@ -27,7 +27,7 @@ class SocketEndpoint:
 
     def __init__(self) -> None:
         self.tasks = BackgroundTasks()
-        self.sockets: set[Socket] = set()
+        self.sockets: set[ChatConsumer] = set()
         """The open ones."""
         self._new_runs = NewRuns(self.sockets, self.tasks)
         self._new_servers = NewServers(self.sockets, self.tasks)
@@ -45,13 +45,13 @@ class SocketEndpoint:
         served: Awaitable[None] = self._consumer(scope, receive, send)
         return served
 
-    async def add(self, socket: Socket) -> None:
+    async def add(self, socket: ChatConsumer) -> None:
         """Add a socket that was accepted."""
         self.sockets.add(socket)
         self._new_runs.watch()
         await self._new_servers.watch()
 
-    def remove(self, socket: Socket) -> None:
+    def remove(self, socket: ChatConsumer) -> None:
         """Remove a socket that is closed."""
         self.sockets.discard(socket)
 

@@ -15,7 +15,7 @@ from mochi_server.errors import MochiError
 
 if TYPE_CHECKING:
     from .commands import Commands
-    from .sockets import Socket
+    from .consumer import ChatConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ LOOK_SECONDS = 1.0
 class NewRuns:
     """Looks for runs, while any socket of this process has a session."""
 
-    def __init__(self, sockets: AbstractSet[Socket], tasks: BackgroundTasks) -> None:
+    def __init__(self, sockets: AbstractSet[ChatConsumer], tasks: BackgroundTasks) -> None:
         self._sockets = sockets
         self._tasks = tasks
         self._looking: asyncio.Task[None] | None = None

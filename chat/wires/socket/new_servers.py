@@ -14,7 +14,7 @@ from mochi_server.core.caller import SERVER, serving
 from mochi_server.tools.mcp.servers.feed import McpChange
 
 if TYPE_CHECKING:
-    from .sockets import Socket
+    from .consumer import ChatConsumer
 
 LOOK_SECONDS = 10.0
 """Pause between two looks whether there is a socket still."""
@@ -23,7 +23,7 @@ LOOK_SECONDS = 10.0
 class NewServers:
     """Reads what happens to MCP servers, once for all sockets, while there is any."""
 
-    def __init__(self, sockets: AbstractSet[Socket], tasks: BackgroundTasks) -> None:
+    def __init__(self, sockets: AbstractSet[ChatConsumer], tasks: BackgroundTasks) -> None:
         self._sockets = sockets
         self._tasks = tasks
         self._reading: asyncio.Task[None] | None = None
