@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import anyio
 from django.conf import settings
-from typing_extensions import override
 
 from mochi_server.state import Signals
 from mochi_server.state.signals import LOST_SECONDS
@@ -40,7 +39,6 @@ class ChannelSignals(Signals):
         self._is_receiving = False
         self._is_away = False
 
-    @override
     def send(self, topic: str) -> None:
         super().send(topic)
         self._unsent.add(topic)
@@ -62,7 +60,6 @@ class ChannelSignals(Signals):
         finally:
             self._is_sending = False
 
-    @override
     def _begin(self) -> None:
         if not self._is_receiving:
             self._is_receiving = True

@@ -21,7 +21,6 @@ from django.apps import apps
 from django.db.models import BinaryField, Q, QuerySet
 from django.db.models.functions import Length, Now, Substr
 from django.db.transaction import atomic
-from typing_extensions import override
 
 from mochi_project import use_own_settings
 from mochi_server.core.aio import run_to_completion
@@ -90,7 +89,6 @@ class DatabaseStorage(LeasedStorage):
     def _row(self, session_id: str) -> QuerySet[StoredSession]:
         return self._rows(session_id=session_id)
 
-    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         rows = self._stored.filter(session_id=check_session_id(session_id))
         found = await self._threads.run(rows.values_list("content", "version").first)
@@ -99,7 +97,6 @@ class DatabaseStorage(LeasedStorage):
         content, version = found
         return bytes(content), (version,)
 
-    @override
     async def version(self, session_id: str) -> tuple[int, ...]:
         rows = self._stored.filter(session_id=check_session_id(session_id))
         version = await self._threads.run(rows.values_list("version", flat=True).first)
@@ -107,7 +104,6 @@ class DatabaseStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (version,)
 
-    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         for each in session_ids:
             check_session_id(each)
@@ -123,21 +119,17 @@ class DatabaseStorage(LeasedStorage):
         rows = self._stored.filter(session_id__in=session_ids).values_list("session_id", head)
         return {session_id: bytes(content) for session_id, content in rows}
 
-    @override
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         return await self._write(session_id, parts, "any")
 
-    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         return await self._write(session_id, parts, "new")
 
-    @override
     async def replace(
         self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         return await self._write(session_id, parts, version[0])
 
-    @override
     async def write_locked(
         self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
     ) -> tuple[int, ...]:
@@ -191,7 +183,6 @@ class DatabaseStorage(LeasedStorage):
         if not changes.filter(collection=self.name, slot=slot).update(version=version):
             changes.update_or_create({"version": version}, collection=self.name, slot=slot)
 
-    @override
     async def delete(self, session_id: str) -> None:
         await self.version(session_id)
         claim = self._claims.get(session_id, "")
@@ -215,7 +206,6 @@ class DatabaseStorage(LeasedStorage):
         unused = Q(version=None) & _is_over("lock") & _is_over("claim")
         self._row(session_id).filter(unused).delete()
 
-    @override
     async def entries(self) -> list[Entry]:
         return await self._threads.run(self._entries)
 
@@ -227,18 +217,15 @@ class DatabaseStorage(LeasedStorage):
             for session_id, version, modified, size in rows
         ]
 
-    @override
     async def generation(self) -> object | None:
         changes = SessionChange.objects.using(self._alias).filter(collection=self.name)
         rows = changes.order_by("slot").values_list("slot", "version")
         return tuple(await self._threads.run(lambda: list(rows)))
 
-    @override
     async def aclose(self) -> None:
         await super().aclose()
         await self._threads.aclose()
 
-    @override
     async def _take(
         self, session_id: str, lease: Lease, token: str, seconds: float, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
@@ -262,7 +249,6 @@ class DatabaseStorage(LeasedStorage):
         version = row.values_list("version", flat=True).first()
         return () if version is None else (version,)
 
-    @override
     async def _end(self, session_id: str, lease: Lease, token: str) -> None:
         await self._threads.run(partial(self._end_lease, session_id, lease, token))
 
@@ -273,7 +259,6 @@ class DatabaseStorage(LeasedStorage):
             held.update(**over)
             self._remove_if_unused(session_id)
 
-    @override
     async def _renew(self) -> Collection[str]:
         claims = dict(self._claims)
         kept = await self._threads.run(partial(self._renew_claims, claims))

@@ -12,7 +12,6 @@ import django
 from django.apps import apps
 from django.db import connections
 from django.db.transaction import atomic
-from typing_extensions import override
 
 from mochi_project import use_own_settings
 from mochi_server.core.aio import run_to_completion
@@ -55,7 +54,6 @@ class LeasedStatements(Statements):
         super().__init__(partial(_execute, alias), self._lives)
         self._milliseconds = int((lease_seconds or 0) * 1000)
 
-    @override
     def create(self) -> None:
         super().create()
         self._execute(_HOLDERS)
@@ -66,14 +64,12 @@ class LeasedStatements(Statements):
         )
         return found.fetchone() is not None
 
-    @override
     def renew(self, holder: str) -> bool:
         if self._execute(_RENEW, (self._milliseconds, holder)).rowcount == 1:
             return True
         self._execute(_HOLD, (holder, self._milliseconds))
         return False
 
-    @override
     def fence(self, holder: str) -> bool:
         # Who renews at this very moment waits for this, or this for him.
         self._execute(
@@ -104,15 +100,12 @@ class DatabaseState(State):
         self.lease_seconds = lease_seconds
         self._holder = ""
 
-    @override
-    async def read(self, work: Callable[[Statements], T], *, is_small: bool = False) -> T:
+    async def read(self, work: Callable[[Statements], T], *, is_small: bool = False) -> T:  # noqa: ARG002 - all waits
         return await self._threads.run(partial(self._transaction, work, is_snapshot=True))
 
-    @override
-    def write_at_once(self, work: Callable[[Statements], T]) -> None:
+    def write_at_once(self, work: Callable[[Statements], T]) -> None:  # noqa: ARG002 - all waits
         return None
 
-    @override
     async def write(self, work: Callable[[Statements], T]) -> T:
         return await run_to_completion(self._threads.run(partial(self._transaction, work)))
 
@@ -122,19 +115,16 @@ class DatabaseState(State):
                 _execute(self._alias, _ONE_SNAPSHOT)
             return work(LeasedStatements(self._alias, self.lease_seconds))
 
-    @override
     def hold(self) -> str:
         self._holder = self._holder or secrets.token_hex(8)
         return self._holder
 
-    @override
     async def release(self) -> None:
         holder, self._holder = self._holder, ""
         if holder:
             with suppress(StorageError):  # the lease is over soon
                 await self._remove_holders("id = ?", holder)
 
-    @override
     async def prune(self) -> None:
         await self._remove_holders("until < now() - interval '1 hour'")
 
@@ -142,7 +132,6 @@ class DatabaseState(State):
         statement = f"DELETE FROM state_holders WHERE {condition}"  # noqa: S608 - ours
         await self._threads.run(partial(_execute, self._alias, statement, values))
 
-    @override
     async def aclose(self) -> None:
         await self._threads.aclose()
 

@@ -104,8 +104,8 @@ async def test_what_was_written_is_read_back(storage: SessionStorage):
 
     assert await storage.read("one") == (b"first \xff\n\x00second", version)
     assert await storage.version("one") == version
-    assert await storage.read_head("one", 5) == b"first"
-    assert await storage.read_head("one", 500) == b"first \xff\n\x00second"
+    assert await storage.read_heads(["one"], 5) == [b"first"]
+    assert await storage.read_heads(["one"], 500) == [b"first \xff\n\x00second"]
 
 
 async def test_a_second_write_replaces_the_first_and_has_another_version(storage: SessionStorage):
@@ -191,8 +191,8 @@ async def test_a_deleted_session_is_gone(storage: SessionStorage):
     for work in (storage.read, storage.version, storage.delete):
         with pytest.raises(SessionNotFound):
             await work("one")
-    with pytest.raises(SessionNotFound):
-        await storage.read_head("one", 10)
+    [missing] = await storage.read_heads(["one"], 10)
+    assert isinstance(missing, SessionNotFound)
 
 
 async def test_entries_name_every_session_with_version_and_size(storage: SessionStorage):
@@ -247,7 +247,7 @@ async def test_a_malformed_id_touches_nothing(
             async with hold(session_id):
                 pass
     with pytest.raises(SessionNotFound):
-        await storage.read_head(session_id, 1)
+        await storage.read_heads([session_id], 1)
     assert list(tmp_path.rglob("*")) == []
 
 

@@ -87,8 +87,11 @@ class SessionStorage(ABC):
         """
 
     @abstractmethod
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        """Return the first ``size`` bytes, or all if there are fewer."""
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        """Return the first ``size`` bytes of each session, or all if there are fewer.
+
+        The error of one that cannot be read is in its place.
+        """
 
     @abstractmethod
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -156,16 +159,6 @@ class SessionStorage(ABC):
             if hold.version != version:
                 raise SessionChanged
             return await hold.write(parts)
-
-    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        """Return the heads of many sessions, each like ``read_head``, or the error in its place."""
-        return [await self._head_or_error(session_id, size) for session_id in session_ids]
-
-    async def _head_or_error(self, session_id: str, size: int) -> bytes | MochiError:
-        try:
-            return await self.read_head(session_id, size)
-        except MochiError as error:
-            return error
 
     async def generation(self) -> object | None:
         """Return a value that changes with every session added, replaced or removed, or None.

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
 from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
@@ -65,18 +64,12 @@ class JSONFileStorage(SessionStorage):
     def _lock_path(self, session_id: str, kind: str) -> Path:
         return self._locks / f"{check_session_id(session_id)}.{kind}"
 
-    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         return await in_thread(_read, session_id, self._path(session_id))
 
     async def version(self, session_id: str) -> tuple[int, ...]:
         return await in_thread(_version_at, session_id, self._path(session_id))
 
-    @override
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        return await in_thread(_read_head, session_id, os.fspath(self._path(session_id)), size)
-
-    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), _HEADS_AT_ONCE):
@@ -95,12 +88,10 @@ class JSONFileStorage(SessionStorage):
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
         return await in_thread_to_completion(_replace, session_id, path, lock, version, parts)
 
-    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
         return await in_thread_to_completion(_create, session_id, path, lock, parts)
 
-    @override
     async def delete(self, session_id: str) -> None:
         lock = self._lock_path(session_id, "lock")
         await in_thread_to_completion(_delete, session_id, self._path(session_id), lock)
@@ -116,7 +107,6 @@ class JSONFileStorage(SessionStorage):
     async def aclose(self) -> None:
         await in_thread_to_completion(remove_free_locks, self._locks)
 
-    @override
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
@@ -131,7 +121,6 @@ class JSONFileStorage(SessionStorage):
             finally:
                 await hold.release()
 
-    @override
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path, lock = self._path(session_id), self._lock_path(session_id, "claim")
@@ -233,15 +222,6 @@ def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
     return content, _version_of(status)
 
 
-def _read_head(session_id: str, path: str, size: int) -> bytes:
-    with _errors_of(session_id):
-        handle = os.open(path, PLAIN)
-        try:
-            return os.read(handle, size)
-        finally:
-            os.close(handle)
-
-
 def _read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
     start = os.fspath(folder)
     return [_head_or_error(start, check_session_id(each), size) for each in session_ids]
@@ -249,9 +229,13 @@ def _read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[byt
 
 def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiError:
     try:
-        return _read_head(session_id, f"{folder}/{session_id}.json", size)
-    except MochiError as error:
-        return error
+        handle = os.open(f"{folder}/{session_id}.json", PLAIN)
+        try:
+            return os.read(handle, size)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return _error_of(session_id, error)
 
 
 def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:

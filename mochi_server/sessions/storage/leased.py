@@ -9,16 +9,15 @@ import asyncio
 import logging
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 import anyio
-from typing_extensions import override
 
 from ...core.aio import BackgroundTasks, KeyedLocks
 from ...core.outages import OUTAGE_SECONDS
-from ...errors import MochiError, SessionBusy, SessionExists, StorageError, StorageUnavailable
+from ...errors import SessionBusy, SessionExists, StorageError, StorageUnavailable
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
 logger = logging.getLogger(__name__)
@@ -81,11 +80,6 @@ class LeasedStorage(SessionStorage):
     async def _renew(self) -> Collection[str]:
         """Renew the claims of this process, and return the ids of those that it has lost."""
 
-    @override
-    @abstractmethod
-    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        """See the base class."""
-
     @abstractmethod
     async def write_locked(
         self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
@@ -96,7 +90,6 @@ class LeasedStorage(SessionStorage):
             SessionChanged, SessionExists: the lease was over, and another has written it.
         """
 
-    @override
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         async with self._waiting.holding(check_session_id(session_id)):
@@ -109,7 +102,6 @@ class LeasedStorage(SessionStorage):
             finally:
                 await self._release(session_id, "lock", token)
 
-    @override
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         token = secrets.token_hex(8)
@@ -174,14 +166,6 @@ class LeasedStorage(SessionStorage):
             else:
                 seconds = self._lease_seconds / 3
 
-    @override
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        [head] = await self.read_heads([session_id], size)
-        if isinstance(head, MochiError):
-            raise head
-        return head
-
-    @override
     async def aclose(self) -> None:
         await self._tasks.drain(0)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from typing_extensions import override
-
 from ...core.aio import KeyedLocks
-from ...errors import SessionBusy, SessionExists, SessionNotFound
+from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound
 from .base import Entry, SessionLock, SessionStorage, check_session_id
 
 
@@ -34,7 +32,6 @@ class MemoryStorage(SessionStorage):
         except KeyError as error:
             raise SessionNotFound(session_id=session_id) from error
 
-    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         content, entry = self._get(session_id)
         return content, entry.version
@@ -42,11 +39,13 @@ class MemoryStorage(SessionStorage):
     async def version(self, session_id: str) -> tuple[int, ...]:
         return self._get(session_id)[1].version
 
-    @override
-    async def read_head(self, session_id: str, size: int) -> bytes:
-        return self._get(session_id)[0][:size]
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        found = [self._contents.get(check_session_id(each)) for each in session_ids]
+        return [
+            SessionNotFound(session_id=each) if content is None else content[0][:size]
+            for each, content in zip(session_ids, found, strict=True)
+        ]
 
-    @override
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         check_session_id(session_id)
         self._changes += 1
@@ -55,19 +54,16 @@ class MemoryStorage(SessionStorage):
         self._contents[session_id] = (content, entry)
         return entry.version
 
-    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         if check_session_id(session_id) in self._contents:
             raise SessionExists(session_id=session_id)
         return await self.write(session_id, parts)
 
-    @override
     async def delete(self, session_id: str) -> None:
         self._get(session_id)
         del self._contents[session_id]
         self._changes += 1
 
-    @override
     async def entries(self) -> list[Entry]:
         return [entry for _, entry in self._contents.values()]
 
@@ -78,13 +74,11 @@ class MemoryStorage(SessionStorage):
         content = self._contents.get(session_id)
         return content[1].version if content else None
 
-    @override
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         async with self._waiting.holding(check_session_id(session_id)):
             yield SessionLock(self, session_id, self._known(session_id))
 
-    @override
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         if check_session_id(session_id) in self._claimed:

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final
 
 from redis import exceptions
-from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_if
 from ...core.outages import OutageRetry
@@ -226,7 +225,6 @@ class RedisStorage(LeasedStorage):
         state = self._key(session_id, "state")
         return self._key(session_id), state, self._versions, self._changes
 
-    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         content, version = await self._outage.run(partial(self._read, session_id))
         if content is None or version is None:
@@ -242,7 +240,6 @@ class RedisStorage(LeasedStorage):
         content, version = await pipeline.execute()
         return content, version
 
-    @override
     async def version(self, session_id: str) -> tuple[int, ...]:
         key = self._key(session_id, "state")
         version = await self._outage.run(lambda: self._redis.hget(key, "version"))
@@ -250,7 +247,6 @@ class RedisStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (int(version),)
 
-    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), BATCH):
@@ -268,21 +264,17 @@ class RedisStorage(LeasedStorage):
         found: list[Any] = await pipeline.execute()
         return found
 
-    @override
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         return await self._write(session_id, parts, ANY)
 
-    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         return await self._write(session_id, parts, NEW)
 
-    @override
     async def replace(
         self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         return await self._write(session_id, parts, str(version[0]))
 
-    @override
     async def write_locked(
         self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
     ) -> tuple[int, ...]:
@@ -308,7 +300,6 @@ class RedisStorage(LeasedStorage):
             raise claim_lost(session_id)
         return (int(answer),)
 
-    @override
     async def delete(self, session_id: str) -> None:
         keys = (*self._keys(session_id), self._key(session_id, "deleted"))
         claim = self._claims.get(session_id, "")
@@ -319,24 +310,20 @@ class RedisStorage(LeasedStorage):
         if answer == b"lost":
             raise claim_lost(session_id)
 
-    @override
     async def entries(self) -> list[Entry]:
         await self.generation()
         versions = await self._outage.run(lambda: self._redis.hgetall(self._versions))
         return await in_thread(_entries, versions)
 
-    @override
     async def generation(self) -> object | None:
         keys = (self._ends, f"{self._prefix}content:", self._versions, self._changes)
         changes: bytes | None = await self._outage.run(lambda: self._sweeping(keys))
         return changes
 
-    @override
     async def aclose(self) -> None:
         await super().aclose()
         await self._redis.aclose()
 
-    @override
     async def _take(
         self, session_id: str, lease: Lease, token: str, seconds: float, *, may_lapse: bool
     ) -> tuple[int, ...] | None:
@@ -349,14 +336,12 @@ class RedisStorage(LeasedStorage):
             raise ClaimLapsed
         return (int(answer),) if answer else ()
 
-    @override
     async def _end(self, session_id: str, lease: Lease, token: str) -> None:
         keys = (self._key(session_id, lease), self._key(session_id, "state"))
         renewal = self._renewal.holding(self.name) if lease == "claim" else nullcontext()
         async with renewal:
             await self._outage.run(lambda: self._releasing(keys, (token,)))
 
-    @override
     async def _renew(self) -> Collection[str]:
         async with self._renewal.holding(self.name):
             claims = dict(self._claims)

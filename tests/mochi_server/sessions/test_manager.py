@@ -357,10 +357,10 @@ async def test_what_the_storage_cannot_read_is_a_problem_until_it_can():
     class Locked(MemoryStorage):
         locked = True
 
-        async def read_head(self, session_id: str, size: int) -> bytes:
+        async def read_heads(self, session_ids, size):
             if self.locked:
-                raise StorageError("Permission denied")
-            return await super().read_head(session_id, size)
+                return [StorageError("Permission denied") for _ in session_ids]
+            return await super().read_heads(session_ids, size)
 
     storage = Locked()
     manager = SessionManager(storage, sweep_seconds=0)
@@ -422,10 +422,12 @@ async def test_sessions_that_vanish_or_break_during_a_sweep_are_no_error():
                 raise SessionNotFound(session_id=session_id)
             raise StorageError("Input/output error")
 
-        async def read_head(self, session_id: str, size: int) -> bytes:
-            if session_id == "vanished":
-                raise SessionNotFound(session_id=session_id)
-            return await super().read_head(session_id, size)
+        async def read_heads(self, session_ids, size):
+            heads = await super().read_heads(session_ids, size)
+            return [
+                SessionNotFound(session_id=each) if each == "vanished" else head
+                for each, head in zip(session_ids, heads, strict=True)
+            ]
 
     storage = Shifty()
     manager = SessionManager(storage)
