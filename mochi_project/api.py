@@ -3,14 +3,12 @@
 Routers are imported when one of their paths is asked for first, and for the document.
 """
 
-# ruff: noqa: PLC0415 - see above
-
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from ninja import NinjaAPI, Router
+from django.utils.module_loading import import_string
+from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
@@ -74,125 +72,67 @@ class DocumentedAPI(MochiAPI):
     ) -> OpenAPISchema:
         prefix = self.get_root_path(path_params or {}) if path_prefix is None else path_prefix
         if prefix not in self._documents:
-            from chat.api.events import event_schemas
+            from chat.api.events import event_schemas  # noqa: PLC0415 - with the document
 
             whole = MochiAPI("document")
             whole.add_router("", server_router)
-            for part in PARTS:
-                for path, router, tag in part():
-                    whole.add_router(path, router, tags=[tag])
+            for routes in PARTS.values():
+                _add_routers(whole, routes)
             document = whole.get_openapi_schema(path_prefix=prefix)
             complete(document, event_schemas())
             self._documents[prefix] = document
         return self._documents[prefix]
 
 
-Routes = Iterable[tuple[str, Router, str]]
-"""Routers, each with its path and its tag; the first one that has a path gets the request."""
+Routes = tuple[tuple[str, str, str], ...]
 
-
-def _models() -> Routes:
-    from chat.api.models import router
-
-    yield "/models", router, "models"
-
-
-def _sessions() -> Routes:
-    from sessions_app.api import router
-    from sessions_app.attachments import router as attachments_router
-    from sessions_app.exports import router as exports_router
-    from sessions_app.files import router as files_router
-    from sessions_app.imports import router as imports_router
-    from sessions_app.tags import router as tags_router
-    from sessions_app.variants import router as variants_router
-
-    yield "/sessions", imports_router, "sessions"  # before /sessions/{session_id}
-    yield "/sessions", exports_router, "sessions"
-    yield "/sessions", router, "sessions"
-    yield "/sessions", variants_router, "sessions"
-    yield "/sessions", files_router, "files"
-    yield "/sessions", attachments_router, "files"
-    yield "/tags", tags_router, "sessions"
-
-
-def _chat() -> Routes:
-    from chat.api.chat import router
-    from chat.api.simple_routes import router as simple_router
-
-    yield "/chat", simple_router, "chat"  # before /chat/{session_id}
-    yield "/chat", router, "chat"
-
-
-def _runs() -> Routes:
-    from chat.api.runs import router
-
-    yield "/runs", router, "runs"
-
-
-def _confirmations() -> Routes:
-    from chat.api.confirmations import router, rules_router
-
-    yield "/confirmations", router, "confirmations"
-    yield "/policies", rules_router, "confirmations"
-
-
-def _tools() -> Routes:
-    from tools_app.api import router
-
-    yield "/tools", router, "tools"
-
-
-def _mcp() -> Routes:
-    from chat.api.mcp_events import router as events_router
-    from tools_app.mcp import router
-
-    yield "/mcp", events_router, "mcp"  # before /mcp/{name}
-    yield "/mcp", router, "mcp"
-
-
-def _agents() -> Routes:
-    from agents_app.api import router
-
-    yield "/agents", router, "agents"
-
-
-def _prompts() -> Routes:
-    from prompts_app.api import router
-
-    yield "/system-prompts", router, "system prompts"
-
-
-def _presets() -> Routes:
-    from prompts_app.presets import router
-
-    yield "/presets", router, "presets"
-
-
-PARTS: dict[Callable[[], Routes], tuple[str, ...]] = {
-    _models: ("models",),
-    _sessions: ("sessions", "tags"),
-    _chat: ("chat",),
-    _runs: ("runs",),
-    _confirmations: ("confirmations", "policies"),
-    _tools: ("tools",),
-    _mcp: ("mcp",),
-    _agents: ("agents",),
-    _prompts: ("system-prompts",),
-    _presets: ("presets",),
+PARTS: dict[str, Routes] = {
+    "models": (("/models", "chat.api.models.router", "models"),),
+    "sessions": (
+        ("/sessions", "sessions_app.imports.router", "sessions"),  # before /sessions/{session_id}
+        ("/sessions", "sessions_app.exports.router", "sessions"),
+        ("/sessions", "sessions_app.api.router", "sessions"),
+        ("/sessions", "sessions_app.variants.router", "sessions"),
+        ("/sessions", "sessions_app.files.router", "files"),
+        ("/sessions", "sessions_app.attachments.router", "files"),
+        ("/tags", "sessions_app.tags.router", "sessions"),
+    ),
+    "chat": (
+        ("/chat", "chat.api.simple_routes.router", "chat"),  # before /chat/{session_id}
+        ("/chat", "chat.api.chat.router", "chat"),
+    ),
+    "runs": (("/runs", "chat.api.runs.router", "runs"),),
+    "confirmations": (
+        ("/confirmations", "chat.api.confirmations.router", "confirmations"),
+        ("/policies", "chat.api.confirmations.rules_router", "confirmations"),
+    ),
+    "tools": (("/tools", "tools_app.api.router", "tools"),),
+    "mcp": (
+        ("/mcp", "chat.api.mcp_events.router", "mcp"),  # before /mcp/{name}
+        ("/mcp", "tools_app.mcp.router", "mcp"),
+    ),
+    "agents": (("/agents", "agents_app.api.router", "agents"),),
+    "prompts": (("/system-prompts", "prompts_app.api.router", "system prompts"),),
+    "presets": (("/presets", "prompts_app.presets.router", "presets"),),
 }
-"""The parts that are imported late, with the first segments of their paths."""
+"""The parts that are imported late: path, router and tag of their routes.
+
+The first router that has a path gets the request.
+"""
 
 
-def _lazy(part: Callable[[], Routes], segments: tuple[str, ...]) -> LazyUrls:
-    name = part.__name__.strip("_")
+def _add_routers(api: NinjaAPI, routes: Routes) -> None:
+    for path, router, tag in routes:
+        api.add_router(path, import_string(router), tags=[tag])
 
+
+def _lazy(name: str, routes: Routes) -> LazyUrls:
     def load() -> Patterns:
         served = MochiAPI(name, openapi_url=None)
-        for path, router, tag in part():
-            served.add_router(path, router, tags=[tag])
+        _add_routers(served, routes)
         return served.urls[0]
 
-    return LazyUrls(load, name, *segments)
+    return LazyUrls(load, name, *{path.strip("/") for path, _, _ in routes})
 
 
 api = DocumentedAPI("api")
