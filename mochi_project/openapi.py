@@ -66,6 +66,9 @@ PROVIDER_ERRORS: ErrorTypes = (
 )
 """Errors of any provider."""
 
+STORE_ERRORS: ErrorTypes = (errors.ConfirmationUnavailable, errors.ConfirmationNotStored)
+"""Errors of the store of confirmations."""
+
 NAME_ERRORS: ErrorTypes = (
     errors.ModelNotFound,
     errors.PresetNotFound,

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, ErrorTypes, documented
+from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, STORE_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
 from mochi_server import errors
@@ -349,8 +349,7 @@ async def stream_session(
         errors.RunNotFound,
         errors.SessionBusy,
         errors.SessionUnreadable,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
+        *STORE_ERRORS,
         errors.StorageError,
     ),
 )
@@ -409,12 +408,7 @@ async def confirm_tool(
     response=ConfirmationList,
     exclude_unset=True,
     summary="List the tool calls that wait for a decision",
-    openapi_extra=documented(
-        errors.SessionNotFound,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
-        errors.StorageError,
-    ),
+    openapi_extra=documented(errors.SessionNotFound, *STORE_ERRORS, errors.StorageError),
 )
 async def list_confirmations(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
     """Lists those of all server processes, oldest first."""

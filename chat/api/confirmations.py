@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from mochi_project.openapi import ErrorTypes, documented
+from mochi_project.openapi import STORE_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, NextCursor, ResponseModel, SessionId, Timestamp, ToolName
 from mochi_server import errors
@@ -36,8 +36,7 @@ _PATTERNS = {"path": "notes/*"}
 DECISION_ERRORS: ErrorTypes = (
     errors.ConfirmationNotFound,
     errors.ToolConfirmationTimeout,
-    errors.ConfirmationUnavailable,
-    errors.ConfirmationNotStored,
+    *STORE_ERRORS,
     errors.SessionNotFound,
     errors.SessionUnreadable,
     errors.StorageError,
@@ -235,9 +234,7 @@ class RuleList(ResponseModel):
     response=ConfirmationPageBody,
     exclude_unset=True,
     summary="List the tool calls of all sessions that wait for a decision",
-    openapi_extra=documented(
-        errors.InvalidRequest, errors.ConfirmationUnavailable, errors.ConfirmationNotStored
-    ),
+    openapi_extra=documented(errors.InvalidRequest, *STORE_ERRORS),
 )
 async def list_all_confirmations(  # noqa: PLR0917 - one for each parameter of the query
     request: HttpRequest,
@@ -266,9 +263,7 @@ async def list_all_confirmations(  # noqa: PLR0917 - one for each parameter of t
     "/events",
     response={200: None},
     summary="Follow what is asked, decided and expires, as server-sent events",
-    openapi_extra=documented(
-        errors.ConfirmationUnavailable, errors.ConfirmationNotStored, stream=confirmation_stream
-    ),
+    openapi_extra=documented(*STORE_ERRORS, stream=confirmation_stream),
 )
 async def follow_confirmations(
     request: HttpRequest, session_id: OfSession = None
@@ -286,9 +281,7 @@ async def follow_confirmations(
     response=ConfirmationHistory,
     exclude_unset=True,
     summary="List what was decided, by whom, and what ran",
-    openapi_extra=documented(
-        errors.InvalidRequest, errors.ConfirmationUnavailable, errors.ConfirmationNotStored
-    ),
+    openapi_extra=documented(errors.InvalidRequest, *STORE_ERRORS),
 )
 async def read_confirmation_history(
     request: HttpRequest,
@@ -352,8 +345,7 @@ async def list_rules(request: HttpRequest, session_id: RuleSession = None) -> JS
         errors.PolicyNotFound,
         errors.SessionNotFound,
         errors.SessionUnreadable,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
+        *STORE_ERRORS,
         errors.StorageError,
     ),
 )

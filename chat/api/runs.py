@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from pydantic import Field
 
-from mochi_project.openapi import documented
+from mochi_project.openapi import STORE_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, RunId, SessionId, SessionModel, Timestamp
 from mochi_server import errors
@@ -97,12 +97,7 @@ class RunDetail(RunEntry):
     response=RunList,
     exclude_unset=True,
     summary="List the runs",
-    openapi_extra=documented(
-        errors.InvalidRequest,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
-        errors.StorageError,
-    ),
+    openapi_extra=documented(errors.InvalidRequest, *STORE_ERRORS, errors.StorageError),
 )
 async def list_runs(
     request: HttpRequest,
@@ -119,12 +114,7 @@ async def list_runs(
     response=RunDetail,
     exclude_unset=True,
     summary="Read how far a run has come",
-    openapi_extra=documented(
-        errors.RunNotFound,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
-        errors.StorageError,
-    ),
+    openapi_extra=documented(errors.RunNotFound, *STORE_ERRORS, errors.StorageError),
 )
 async def read_run(request: HttpRequest, run_id: RunId) -> JSONObject:
     """Works in every server process."""
@@ -158,11 +148,7 @@ async def read_events(
     exclude_unset=True,
     summary="Stop a run",
     openapi_extra=documented(
-        errors.RunNotFound,
-        errors.SessionBusy,
-        errors.ConfirmationUnavailable,
-        errors.ConfirmationNotStored,
-        errors.StorageError,
+        errors.RunNotFound, errors.SessionBusy, *STORE_ERRORS, errors.StorageError
     ),
 )
 async def stop_run(request: HttpRequest, run_id: RunId) -> JSONObject:

@@ -9,13 +9,15 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import History, RequestPart, ServerTools, Several
+from ..common.schemas import History, Part, RequestPart, ServerTools, Several
 from ..common.tools import function_schema
 from .vendor_tools import VENDOR_TOOLS
 
-
-def _kind(value: object) -> str:
-    return "text" if isinstance(value, str) else "blocks"
+TextOr = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Several[Part], Tag("blocks")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "blocks"),
+]
+"""A text, or blocks."""
 
 
 class TextBlock(RequestPart):
@@ -59,13 +61,7 @@ class ContentSource(RequestPart):
     """A document in parts."""
 
     type: Literal["content"]
-    content: Annotated[
-        Annotated[str, Tag("text")]
-        | Annotated[
-            Several[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]], Tag("blocks")
-        ],
-        Discriminator(_kind),
-    ]
+    content: TextOr[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]]
 
     @property
     def texts(self) -> list[str]:
@@ -107,13 +103,7 @@ class ToolResultBlock(RequestPart):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: (
-        Annotated[
-            Annotated[str, Tag("text")] | Annotated[Several[ResultBlock], Tag("blocks")],
-            Discriminator(_kind),
-        ]
-        | None
-    ) = None
+    content: TextOr[ResultBlock] | None = None
     is_error: bool | None = None
 
 
@@ -180,29 +170,21 @@ ReplyBlock = Annotated[
     | Annotated[OtherBlock, Tag("other")],
     Discriminator(_reply_block),
 ]
-Texts = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Several[TextBlock], Tag("blocks")], Discriminator(_kind)
-]
+Texts = TextOr[TextBlock]
 
 
 class UserTurn(RequestPart):
     """What the user says, and results of calls."""
 
     role: Literal["user"]
-    content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[Several[UserBlock], Tag("blocks")],
-        Discriminator(_kind),
-    ]
+    content: TextOr[UserBlock]
 
 
 class ReplyTurn(RequestPart):
     """What the model has said."""
 
     role: Literal["assistant"]
-    content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[Several[ReplyBlock], Tag("blocks")],
-        Discriminator(_kind),
-    ]
+    content: TextOr[ReplyBlock]
 
 
 class SystemTurn(RequestPart):
