@@ -32,11 +32,8 @@ async def session_of_message(session_id: str | None, model: str | None) -> Async
     """Yield the id of the session, which is created if it does not exist.
 
     If the turn is then refused, a new session is deleted again. If it cannot be deleted, because
-    somebody uses it already, the error names it: the client has not seen its id yet.
-
-    Args:
-        session_id: The session; None: a new one.
-        model: The model of a new session.
+    somebody uses it already, the error names it: the client has not seen its id yet. Without an id
+    the session is new; ``model`` is that of a new one.
 
     Raises:
         SessionNotFound: it must be created and there is no model, or no session can have this id.

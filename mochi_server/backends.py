@@ -101,9 +101,7 @@ def _own_providers(settings: MochiServerSettings) -> Backends:
 def default_storages(settings: MochiServerSettings, *, database: str | None = None) -> Backends:
     """Return ``default`` for the sessions of people, ``agent_chats`` for those of agents.
 
-    Args:
-        settings: The settings.
-        database: Dotted path of the storage in a database, from those who have one.
+    ``database``: dotted path of the storage in a database, from those who have one.
 
     Raises:
         SettingsError: the sessions are to be in a database, and nobody has a storage for it.

@@ -268,12 +268,8 @@ async def begin_run(
 ) -> StartedRun:
     """Begin the run of a request; the caller must let its reader ``leave``.
 
-    Args:
-        session_id: The session, which exists.
-        payload: The request.
-        wait: Whether calls that a person must confirm are waited for.
-        goes_on: Whether it goes on without a reader whatever the request says.
-        model: The model of this turn; the session's if None.
+    ``wait``: calls that a person must confirm are waited for; ``goes_on``: without a reader,
+    whatever the request says.
     """
     runtime = get_runtime()
     attachments: list[NewAttachment] = []

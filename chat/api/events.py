@@ -42,13 +42,7 @@ from .examples import (
 def _content_of(
     description: str, kinds: Mapping[str, Mapping[str, Any]], examples: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Return the ``content`` of an answer that is a stream.
-
-    Args:
-        description: without the comments, which every stream has.
-        kinds: the JSON Schema of the data of each kind.
-        examples: the frames of whole streams, by name.
-    """
+    """Return the ``content`` of an answer that is a stream."""
     event = {
         "type": "object",
         "required": ["id", "event", "data"],

@@ -51,9 +51,7 @@ ErrorShape = Callable[[MochiError], Mapping[str, Any]]
 def shape_path(path: str, headers: Iterable[str]) -> str:
     """Return the path by which a request's errors get their form.
 
-    Args:
-        path: Of the request.
-        headers: Names of its headers, in lower case.
+    Names of headers are in lower case.
     """
     wire = wire_of(path)
     if wire is not None and wire.shared_with is not None:

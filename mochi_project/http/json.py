@@ -42,9 +42,7 @@ def take_body(request: HttpRequest) -> bytes:
 def parse_json(body: bytes, most: int) -> Any:  # noqa: ANN401 - any JSON
     """Parse JSON of a request.
 
-    Args:
-        body: The JSON.
-        most: Members of objects and elements of lists that it may have.
+    ``most``: members of objects and elements of lists that it may have.
 
     Raises:
         InvalidRequest: it is nested too deeply, or has too many values.

@@ -113,9 +113,7 @@ class AgentDiscoveryService:
     async def get(self, name: str, *, wait: bool = False) -> AgentDefinition:
         """Return an agent that can be used.
 
-        Args:
-            name: Its name.
-            wait: Whether to wait a while for tools of servers that are started for the first time.
+        ``wait``: a while, for tools of servers that are started for the first time.
 
         Raises:
             AgentNotFound: there is no agent of this name.

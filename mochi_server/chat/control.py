@@ -111,12 +111,8 @@ class RunControl:
     ) -> StartedRun:
         """Start a run, or let it wait; the caller must let the reader ``leave``.
 
-        Args:
-            session_id: The session.
-            request: What the client asks.
-            when_busy: What happens while another run of the session goes on.
-            run_id: The id of the run, which is new; made here if None.
-            whole_messages: Whether the reader gets the messages that are stored, too.
+        ``run_id`` is that of the run, which is new. With ``whole_messages`` the reader gets the
+        messages that are stored, too.
 
         Raises:
             MochiError: what ``ChatService.open_turn`` raises. A run that waits gets the error as
@@ -147,10 +143,8 @@ class RunControl:
     ) -> StartedRun:
         """Start the run of a turn; return when other processes know it by its id.
 
-        Args:
-            turn: The turn.
-            is_kept: Whether its session outlives it.
-            whole_messages: Whether the reader gets the messages that are stored, too.
+        ``is_kept``: its session outlives it. With ``whole_messages`` the reader gets the messages
+        that are stored, too.
         """
         run = turn.run
         reader = run.log.reader(whole_messages=whole_messages)

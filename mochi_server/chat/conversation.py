@@ -230,10 +230,7 @@ class Conversation:
     ) -> AssistantMessage:
         """Store a reply without calls, which a person can read, and return its message.
 
-        Args:
-            reply: The reply.
-            is_whole: Whether it has the form that it must have.
-            complete: If it ends the run: makes what readers are told of it.
+        ``complete`` makes what readers are told of it, if it ends the run.
         """
         message = reply.message(self.model.full_name)
         if not reply.has_answer:
@@ -393,17 +390,7 @@ class Conversations:
         request: TurnRequest = NO_REQUEST,
         setup: ModelSetup | None = None,
     ) -> Conversation:
-        """Open a conversation.
-
-        Args:
-            session: As it is stored now.
-            model: The model that is asked.
-            run: What asks it.
-            sessions: Where the session is.
-            settings: How the model calls tools.
-            request: How it thinks and answers, and its options.
-            setup: What else requests to it have.
-        """
+        """Open a conversation."""
         setup = setup or ModelSetup(model=model.full_name)
         compacts = self.compaction.enabled if setup.compaction is None else setup.compaction
         requests = RequestBuilder(

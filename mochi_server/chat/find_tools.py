@@ -165,10 +165,7 @@ def _names_in(text: str) -> Iterator[str]:
 class ToolShelf:
     """The tools of a turn that has too many of them.
 
-    Args:
-        schemas: Those of all tools.
-        requests: Knows what they cost.
-        room: Tokens that they may take.
+    ``room``: tokens that they may take.
     """
 
     def __init__(self, schemas: Sequence[JSONObject], requests: RequestBuilder, room: int) -> None:

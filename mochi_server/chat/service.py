@@ -101,12 +101,8 @@ class ChatService:
         """Check all that can be checked, claim the session and store the user's message.
 
         Any error leaves the session as it was. The caller must ``start`` or ``release`` the turn.
-
-        Args:
-            session_id: The session.
-            request: What the client asks.
-            run_id: The id of its run, which is new; made here if None.
-            queued: Its run, if it has waited in a queue.
+        ``run_id`` is that of its run, which is new; ``queued`` is its run, if it has waited in a
+        queue.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,

@@ -71,12 +71,7 @@ class AuditLog:
     """Appends to the log of a data folder, and reads it."""
 
     def __init__(self, path: Path | None, lock_path: Path) -> None:
-        """Take the paths; no file is opened.
-
-        Args:
-            path: The file; None: nothing is written.
-            lock_path: A file that processes lock to write.
-        """
+        """Take the paths, and open no file; without one nothing is written."""
         self.path = path
         self._lock_path = lock_path
         self._logged = ""
@@ -85,11 +80,6 @@ class AuditLog:
         """Write an entry about what the caller of this task has done.
 
         A log that cannot be written stops nothing: the server's log says so once.
-
-        Args:
-            action: What it was.
-            outcome: Whether it was done.
-            target: To what: ids, names.
         """
         if self.path is not None:
             await in_thread(self.write, self._line(action, outcome, target))
@@ -158,10 +148,6 @@ class AuditLog:
 
     async def page(self, limit: int, cursor: str | None = None) -> AuditPage:
         """Return entries, the latest first.
-
-        Args:
-            limit: Most entries.
-            cursor: ``next_cursor`` of the page before.
 
         Raises:
             InvalidRequest: the cursor is none of this list.

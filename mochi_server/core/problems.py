@@ -38,9 +38,7 @@ def place_of(steps: Sequence[int | str]) -> str:
 def placed_text(problem: ErrorDetails, whole: str = "") -> str:
     """Return one problem after its place, as ``0.action: Field required``.
 
-    Args:
-        problem: What pydantic found.
-        whole: What stands for the place where all of the value is wrong.
+    ``whole`` stands for the place where all of the value is wrong.
     """
     place = place_of(problem["loc"]) or whole
     text = problem_text(problem)

@@ -139,9 +139,7 @@ class AccessTokenFile:
     def __init__(self, path: Path, use_folder: Path) -> None:
         """Take the paths; no file is read.
 
-        Args:
-            path: The file.
-            use_folder: Where empty files tell when each token was used last.
+        In ``use_folder`` empty files tell when each token was used last.
         """
         self.path = path
         self._use_folder = use_folder
@@ -180,10 +178,7 @@ class AccessTokenFile:
     def caller(self, token: StoredToken, *, address: str | None, owns: bool) -> Caller:
         """Return who sends requests with a token.
 
-        Args:
-            token: The token.
-            address: Of the client.
-            owns: Whether sessions belong to tokens.
+        ``owns``: sessions belong to tokens.
         """
         rights = rights_of(*token.rights)
         return Caller(

@@ -233,8 +233,7 @@ class ProviderRegistry:
     async def first_model(self, *, tools: bool = False) -> str:
         """Return the full name of the first model that there is, of the default provider if it can.
 
-        Args:
-            tools: Whether it must be able to call tools.
+        ``tools``: it must be able to call tools.
 
         Raises:
             ModelNotFound: there is none.

@@ -80,9 +80,7 @@ class DescribedTools:
 def describe(tools: Sequence[JSONObject], *, must_call: bool) -> DescribedTools:
     """Return tools as a request has them in its system prompt.
 
-    Args:
-        tools: Their schemas.
-        must_call: Whether the reply is a call, and is held to the form of one.
+    ``must_call``: the reply is a call, and is held to the form of one.
     """
     lines = "\n".join(_line(tool) for tool in tools)
     if not must_call:

@@ -60,10 +60,6 @@ class SystemPromptService:
 
     A file is replaced whole: whoever reads meanwhile sees the old or the new one.
 
-    Args:
-        folder: Where the files are.
-        of_servers: The prompts of MCP servers, which sessions may have as well.
-
     Raises:
         InvalidRequest: the name of a new file, or the text, is not allowed.
         PromptExists: there is a new file's name already; that file is left alone.

@@ -27,14 +27,9 @@ async def fork_session(
 
     It has the settings, the title and the tags of the other one, and the attachments of its
     messages; no summary for the list of sessions, none of old messages that it does not have all,
-    and no files of a workspace. After a reply that calls tools come the
-    results of its calls. A cancellation takes effect when it is stored.
-
-    Args:
-        sessions: Where both are.
-        attachments: Those of both.
-        session_id: The session.
-        message_id: The last message; None: all that are stored.
+    and no files of a workspace. After a reply that calls tools come the results of its calls. A
+    cancellation takes effect when it is stored. ``message_id``: the last message; None: all that
+    are stored.
 
     Raises:
         MessageNotFound: The session has no such message.

@@ -241,11 +241,7 @@ class SessionManager:
 
         It is not saved after an exception, or when nothing changed. Other edits of the session wait
         meanwhile, in all processes: keep it short. A cancellation during the save takes effect
-        after it.
-
-        Args:
-            session_id: Which session.
-            exclusive: Whether a run prevents the change; set it to change messages.
+        after it. ``exclusive``: a run prevents the change; set it to change messages.
 
         Raises:
             SessionBusy: ``exclusive``, and a run goes on or waits for a person; or the edit took
@@ -340,9 +336,7 @@ class SessionManager:
     ) -> bool:
         """Delete the session, and return whether it was deleted.
 
-        Args:
-            session_id: which one.
-            only_if: is called while the session is locked; False keeps the session.
+        ``only_if`` is called while the session is locked; False keeps the session.
 
         Raises:
             SessionBusy: a run goes on or waits for a person.

@@ -49,12 +49,8 @@ async def migrate_files(
 
     A file that is migrated gets the metadata of today and one line for each message; its times
     stay, so that it keeps its place in the list. The old one stays beside it as
-    ``{session_id}.json.{version}.bak``. Files of newer versions are left alone.
-
-    Args:
-        storage: the folder.
-        write: without, nothing is changed.
-        advance: is called with the number of files that are done, and of all files.
+    ``{session_id}.json.{version}.bak``. Files of newer versions are left alone. Without ``write``
+    nothing is changed. ``advance`` takes how many files are done, and of how many.
 
     Raises:
         StorageError: the folder cannot be listed.

@@ -227,12 +227,8 @@ class ChatSession:
         """Replace a user message's text and time, and remove all messages after it.
 
         Its id stays. The index counts the system message. What was there before is kept as a
-        variant until the message has a complete answer.
-
-        Args:
-            index: Of the message.
-            content: Its text.
-            attachments: Ids of its attachments that it keeps; None: all.
+        variant until the message has a complete answer. ``attachments``: ids of those that it
+        keeps; None: all.
 
         Raises:
             AttachmentNotFound: it has no attachment with one of the ids.

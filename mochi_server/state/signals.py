@@ -84,12 +84,7 @@ class StateSignals(Signals):
     """
 
     def __init__(self, state: State, *, are_others: Callable[[], bool] = lambda: True) -> None:
-        """Look at nothing yet.
-
-        Args:
-            state: What is looked at.
-            are_others: Returns whether other processes use it now.
-        """
+        """Look only while ``are_others`` says that other processes use the state."""
         super().__init__()
         self._state = state
         self._are_others = are_others

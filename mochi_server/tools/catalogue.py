@@ -114,9 +114,7 @@ class ToolCatalogue:
     async def warnings(self, settings: ToolSettings, *, agents: bool) -> list[str]:
         """Return a sentence for each name in the settings that nothing has, probably misspelt.
 
-        Args:
-            settings: Of a session.
-            agents: Whether the session has agents, whose tools it may name a policy for.
+        ``agents``: the session has agents, whose tools it may name a policy for.
         """
         found = await self.inventory()
         policies = [] if agents else settings.tools_with_policies

@@ -68,13 +68,8 @@ def components(path: str) -> list[str]:
 def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
     """Open a path below an open folder, and return its handle.
 
-    Links and ``..`` are followed as long as they do not lead out of the folder.
-
-    Args:
-        root: The handle of the folder.
-        path: A relative path; it may be empty, which is the folder.
-        flags: As of ``os.open``.
-        mode: As of ``os.open``, for a file that is made.
+    Links and ``..`` are followed as long as they do not lead out of the folder. The path may be
+    empty, which is the folder; ``flags`` and ``mode`` are as of ``os.open``.
 
     Raises:
         OSError: As of ``os.open``; EXDEV if the path leads out of the folder.

@@ -36,10 +36,7 @@ def size_text(size: int) -> str:
 def excerpt(content: bytes, offset: int, limit: int) -> str:
     """Return some lines of a text file, with a note if these are not all.
 
-    Args:
-        content: The whole file.
-        offset: The first line, from 1.
-        limit: How many lines.
+    Lines count from 1.
     """
     if not content:
         return "[The file is empty.]"

@@ -48,10 +48,7 @@ def headers_of(
 ) -> dict[str, str]:
     """Return the headers of an answer.
 
-    Args:
-        started: Its run.
-        session_id: Its session if that is kept.
-        dropped: Number of messages that the model was not sent; None: not known yet.
+    ``dropped``: messages that the model was not sent; None: it is not known yet.
     """
     headers = {RUN_ID: started.run_id}
     if session_id is not None:

@@ -26,12 +26,7 @@ async def start_run(
 ) -> StartedRun:
     """Start the run that answers a conversation.
 
-    Args:
-        options: What is asked of the model.
-        history: The messages, and the files that they name.
-        session_id: The session that keeps it, if any.
-        client_tools: Schemas of the client's functions.
-        tools: Names of the server's tools; None: those of the session.
+    ``tools`` are names of tools of the server; None: those of the session.
 
     Raises:
         InvalidRequest: no model is named.

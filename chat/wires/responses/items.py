@@ -206,9 +206,7 @@ def _stored_call(call: Call, item_id: str, result: JSONObject | None) -> Item:
 def input_items(messages: Sequence[JSONObject], instructions: object = None) -> Iterator[Placed]:
     """Yield the items of stored messages, as of a request that has sent them.
 
-    Args:
-        messages: The messages.
-        instructions: What the system prompt begins with, and no item has.
+    ``instructions``: what the system prompt begins with, and no item has.
     """
     for index, message in enumerate(messages):
         message_id = str(message.get("message_id"))

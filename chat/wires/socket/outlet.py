@@ -20,13 +20,7 @@ class Outlet:
     def __init__(
         self, consumer: AsyncWebsocketConsumer, *, stall: float, on_stall: Callable[[], object]
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            consumer: The socket.
-            stall: Longest time in seconds that the client may not read.
-            on_stall: Called when it has not.
-        """
+        """Call ``on_stall`` when the client has not read for ``stall`` seconds."""
         self._consumer = consumer
         self._stall = stall
         self._on_stall = on_stall

@@ -73,11 +73,6 @@ class ConfirmationInbox:
     ) -> ConfirmationPage:
         """Return what waits for a decision, the oldest first.
 
-        Args:
-            chosen: Which confirmations; None: all.
-            limit: Most entries.
-            cursor: ``next_cursor`` of the page before.
-
         Raises:
             InvalidRequest: the cursor is none of this list.
             ConfirmationUnavailable: the store cannot be reached.

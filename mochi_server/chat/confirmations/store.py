@@ -204,9 +204,7 @@ class ConfirmationStore(ABC):
     async def consume(self, confirmation_id: str, *, ran: JSONObject | None = None) -> None:
         """Move a decided confirmation to the history, once the decision was acted on.
 
-        Args:
-            confirmation_id: What was decided.
-            ran: Arguments with which the tool ran; None if it did not run.
+        ``ran``: arguments with which the tool ran; None if it did not run.
 
         Raises:
             ConfirmationNotFound: it is unknown, consumed, or not decided.

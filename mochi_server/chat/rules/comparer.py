@@ -63,11 +63,7 @@ class Comparer:
     def fit(self, pattern: str, text: str, *, is_command: bool, is_allowing: bool) -> Fit:
         """Return how well a text fits a pattern of a rule.
 
-        Args:
-            pattern: The pattern.
-            text: The text of an argument.
-            is_command: Whether it is a command for a shell.
-            is_allowing: Whether the rule allows; else it asks or denies.
+        ``is_command``: the text is a command for a shell; ``is_allowing``: the rule allows.
         """
         key = (pattern, text, is_command, is_allowing)
         if key not in self._fits:

@@ -121,11 +121,7 @@ class Glob:
     def matches_loosely(self, text: str, *, anywhere: bool = False) -> bool:
         """Return whether a text may fit: a wildcard is any text, as ``ANYTHING`` in the text is.
 
-        What is in a folder that fits, fits.
-
-        Args:
-            text: The text.
-            anywhere: Whether the end of a path may fit.
+        What is in a folder that fits, fits. ``anywhere``: the end of a path may fit.
         """
         if not (ANYTHING in text or ANY_NAME in text or self._has_pieces(text)):
             return False

@@ -157,13 +157,8 @@ def words_of(
 ) -> tuple[list[str], list[str]]:
     """Return the words that a shell makes of one, and others that it makes with another home.
 
-    ``ANYTHING`` and ``ANY_NAME`` stand in them for what is not known here.
-
-    Args:
-        text: The whole command.
-        begin: Where the word begins.
-        end: Where it ends.
-        expansions: Where each part ends that the shell replaces, by where it begins.
+    ``ANYTHING`` and ``ANY_NAME`` stand in them for what is not known here. ``expansions``: where
+    each part ends that the shell replaces, by where it begins.
     """
     is_changed = "HOME" in _HOME.sub("", text)
     home = ANYTHING if is_changed else str(Path.home())

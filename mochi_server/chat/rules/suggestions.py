@@ -100,10 +100,7 @@ def suggestions_for(
 ) -> list[RuleSuggestion]:
     """Return what an approval of a call may be remembered as, the narrowest first.
 
-    Args:
-        call: The call.
-        parameters: JSON Schema of the arguments.
-        rules: The rules that there are; what they ask about all the same is not suggested.
+    What the rules ask about all the same is not suggested.
     """
 
     def is_allowed(patterns: Mapping[str, str]) -> bool:

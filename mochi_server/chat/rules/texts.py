@@ -53,10 +53,7 @@ def surely_fits(pattern: str, text: str) -> bool:
 def may_fit(pattern: str, forms: Iterable[Glob], readings: Iterable[str] | None) -> bool:
     """Return whether a tool may take a text for one that fits, or for a folder around it.
 
-    Args:
-        pattern: The pattern.
-        forms: ``denied_forms`` of it.
-        readings: ``readings_of`` the text.
+    ``forms`` are the ``denied_forms`` of the pattern, ``readings`` the ``readings_of`` the text.
     """
     if readings is None:
         return True

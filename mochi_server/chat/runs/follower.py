@@ -107,9 +107,7 @@ class RunFollower:
     ) -> AsyncGenerator[Sequence[Line], None]:
         """Yield the lines of a run as they come, or none, up to its end; end it if it is dead.
 
-        Args:
-            run_id: The run.
-            ending: How it ends if it is dead; see ``RunRecovery.recover``.
+        ``ending``: how it ends if it is dead; see ``RunRecovery.recover``.
         """
         position: object = None
         state = None

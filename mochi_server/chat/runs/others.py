@@ -32,10 +32,7 @@ REMEMBERED_SESSIONS = 10_000
 class RunsOfOthers:
     """Finds out whether the last runs of sessions are over, and ends those that nobody ends.
 
-    Args:
-        journal: What all runs say.
-        recovery: Ends the runs of processes that have died.
-        own: Ids of the runs that this process executes.
+    ``own``: ids of the runs that this process executes.
     """
 
     def __init__(self, journal: RunJournal, recovery: EndsRuns, own: Container[str]) -> None:

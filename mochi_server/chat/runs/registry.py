@@ -221,9 +221,7 @@ class RunRegistry:
     async def is_awaited(self, session_id: str, run: Run | None = None) -> bool:
         """Return whether runs of a session wait in queues of other processes.
 
-        Args:
-            session_id: The session.
-            run: One that waits here; then only those that were accepted before it count.
+        ``run``: one that waits here; then only those that were accepted before it count.
         """
         try:
             runs = await self._journal.runs({session_id})

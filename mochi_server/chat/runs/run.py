@@ -205,10 +205,7 @@ class Run:
     ) -> None:
         """Note that messages are about to be stored, which hold what was said until now.
 
-        Args:
-            session_id: The session.
-            messages: The messages.
-            complete: What readers are told of them once they are stored, if they end the run.
+        ``complete``: what readers are told once they are stored, if they end the run.
 
         Raises:
             RunInterrupted: another process has taken the run.
@@ -227,10 +224,7 @@ class Run:
     ) -> bool:
         """Note that a call is about to run, which must not run twice; return whether it is written.
 
-        Args:
-            session_id: The session whose model calls.
-            call_id: The call.
-            arguments: Its arguments if a person has changed them.
+        ``arguments``: if a person has changed them.
 
         Raises:
             RunInterrupted: another process has taken the run.

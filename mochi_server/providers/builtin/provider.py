@@ -157,10 +157,7 @@ class ServedModel:
 class LocalProvider(Provider):
     """The GGUF files of a folder; each file in use has one child process on this machine.
 
-    Args:
-        alias: Name of the provider.
-        models_path: Folder of the GGUF files.
-        idle_seconds: Time without use after which a model is unloaded.
+    ``idle_seconds``: time without use after which a model is unloaded.
     """
 
     # llama.cpp makes no grammar of a demanded call for every template.

@@ -70,15 +70,8 @@ class CompactionWriter:
     ) -> CoveredHistory | None:
         """Return a summary that covers more than one that holds; None if there is no need.
 
-        Args:
-            session: The history.
-            covered: The summary that holds for it.
-            model: Full name of the model that writes.
-            room: What requests have room for.
-            end_of: Tells how many messages are to be covered.
-            requested: Whether a person wants it.
-            loading: When the model may be loaded.
-            preemptible: Whether chats wait until the model has read a part to its end.
+        ``end_of`` tells how many messages are to be covered. With ``preemptible``, chats wait until
+        the model has read a part to its end.
 
         Raises:
             ModelNotLoaded: it must not be loaded now.

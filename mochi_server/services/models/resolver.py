@@ -113,9 +113,7 @@ class ModelResolver:
     async def resolve(self, name: str, *, wait: bool = False) -> ModelSetup:
         """Return what a name stands for; a model of a provider need not exist.
 
-        Args:
-            name: As in ``GET /models``.
-            wait: Whether to wait a while for tools of servers that are being started.
+        ``wait``: a while, for tools of servers that are being started.
 
         Raises:
             PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, StorageError.

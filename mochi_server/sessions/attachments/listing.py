@@ -17,10 +17,7 @@ async def list_attachments(
 ) -> list[Attachment]:
     """Return the files that are there: first those of messages, then the others.
 
-    Args:
-        store: Where they are kept.
-        session_id: The session.
-        mentioned: What its messages say of their attachments, as ``attachments_of`` yields it.
+    ``mentioned``: what its messages say of them, as ``attachments_of`` yields it.
 
     Raises:
         StorageError: they cannot be read.

@@ -80,13 +80,7 @@ class SessionCatalogue:
         *,
         sweep_seconds: float = 2.0,
     ) -> None:
-        """Open nothing before the first use.
-
-        Args:
-            storage: whose sessions are listed.
-            path: of the file; None for a catalogue in memory.
-            sweep_seconds: age at which a check of all sessions is repeated.
-        """
+        """Open nothing before the first use; without a path the catalogue is in memory."""
         self.storage = storage
         self.path = path
         self.unavailable: TemporarilyUnavailable | None = None

@@ -57,9 +57,7 @@ a { color: var(--accent); }
 def as_html(session: ChatSession, files: Mapping[str, bytes]) -> str:
     """Return the page.
 
-    Args:
-        session: The session.
-        files: Its attachments, by their ids; those that are missing are only named.
+    ``files``: its attachments, by their ids; those that are missing are only named.
     """
     metadata = session.metadata
     title = escape(one_line(metadata.title or session.preview or session.session_id))

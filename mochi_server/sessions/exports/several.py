@@ -24,11 +24,7 @@ _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 
 
 def file_stems(lines: Sequence[JSONObject]) -> dict[str, str]:
-    """Return what the names of the files begin with, by the ids of the sessions.
-
-    Args:
-        lines: The sessions as a list has them.
-    """
+    """Return what the names of the files begin with, by the ids of the sessions."""
     stems = {}
     for line in lines:
         title = str(line["title"] or line["preview"] or "")[:FILE_TITLE_CHARACTERS]

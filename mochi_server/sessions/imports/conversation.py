@@ -291,9 +291,7 @@ class SourceConversation:
     def _last_with_messages(self, key: str, passed: set[str]) -> str | None:
         """Return the last node with messages up to this one; None if it was looked for before.
 
-        Args:
-            key: Of the node.
-            passed: Keys of nodes without messages from which it was looked for; it adds more.
+        ``passed``: keys of nodes from which it was looked for; it adds more.
         """
         at: str | None = key
         while at in self.nodes and at not in passed:

@@ -71,10 +71,7 @@ class JSONValues:
     def __init__(self, stream: IO[bytes], limit: int, advance: Callable[[int], object]) -> None:
         """Begin before the first byte.
 
-        Args:
-            stream: Where to read.
-            limit: Bytes of one value.
-            advance: Takes how many bytes have been read.
+        ``limit``: bytes of one value; ``advance`` takes how many bytes have been read.
         """
         self._limit = limit
         self._counted = _Counted(stream, limit, advance)

@@ -33,13 +33,8 @@ async def import_session_file(
     It is stored as it is, in its own version: the first change brings it into the present shape, as
     with every old file. It keeps its id if that is free. Only its policies for tools become
     ``always_confirm``: the author of the file must not decide which calls need no confirmation
-    here. What is stored already just so stays.
-
-    Args:
-        sessions: Where to.
-        content: The file.
-        new_id: Give it another id than the one in the file.
-        check_model: Raises an error if no session with this model may be made.
+    here. What is stored already just so stays. ``check_model`` raises an error if no session with
+    this model may be made.
 
     Raises:
         CannotImport: It is no session file.

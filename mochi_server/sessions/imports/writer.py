@@ -95,15 +95,7 @@ class ConversationWriter:
         *,
         check_model: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            sessions: Where to.
-            attachments: Of those sessions.
-            reader: Decides which files can be attached.
-            model: Of all new sessions; None: the one that the source names.
-            check_model: Raises an error if no session with this model may be made.
-        """
+        """Take the model of all new sessions; None: the one that the source names."""
         self._sessions, self._attachments, self._reader = sessions, attachments, reader
         self._model, self._check_model = model, check_model
 

@@ -54,9 +54,7 @@ class _Markdown(Markdown):
 class TerminalMarkdown:
     """Markdown of a model: links are shown with their addresses, no lines are blank at the ends.
 
-    Args:
-        text: The Markdown.
-        lines: Most lines to show, the last ones; None: all.
+    ``lines``: most lines to show, the last ones; None: all.
     """
 
     def __init__(self, text: str, lines: int | None = None) -> None:

@@ -27,8 +27,7 @@ Hashes = Mapping[str, Mapping[str, str]]
 class ApprovedTools:
     """The hashes of the descriptions that were approved, by server and tool.
 
-    Args:
-        path: The file; None: they end with this process.
+    Without a path they end with this process.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -55,10 +54,8 @@ class ApprovedTools:
     async def add(self, server: str, digests: Mapping[str, str], *, only_new: bool = False) -> None:
         """Approve tools of a server as they are described now.
 
-        Args:
-            server: Its name.
-            digests: Hashes of descriptions, by tool.
-            only_new: Leave those alone that were approved before.
+        ``digests`` are hashes of descriptions, by tool; ``only_new`` leaves those alone that were
+        approved before.
         """
         async with self._lock:
             await in_thread_to_completion(self._add, server, dict(digests), only_new=only_new)

@@ -67,10 +67,7 @@ class McpResourcePage:
 class McpResources:
     """Lists and reads the resources of servers, which are started if they do not run.
 
-    Args:
-        servers: The servers.
-        reader: Makes attachments of what they answer.
-        default_timeout: Seconds for a request of a server whose configuration names none.
+    ``default_timeout``: seconds for a request of a server whose configuration names none.
     """
 
     def __init__(

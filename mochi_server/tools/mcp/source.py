@@ -188,9 +188,7 @@ class McpTool(Tool):
 class McpSource(ToolSource):
     """The tools of all servers, as far as they are known: nothing waits for a server.
 
-    Args:
-        servers: The servers.
-        default_timeout: Seconds for a call of a server whose configuration names none.
+    ``default_timeout``: seconds for a call of a server whose configuration names none.
     """
 
     name = "mcp"

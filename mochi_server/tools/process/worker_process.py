@@ -371,9 +371,7 @@ class WorkerConnection(asyncio.Protocol):
     ) -> asyncio.Future[dict[str, Any] | None]:
         """Send a request, or raise BadFrame; the answer is None when the socket ends before.
 
-        Args:
-            request: Without its id.
-            report: Gets what is reported before the answer.
+        The request has no id yet; ``report`` gets what is reported before the answer.
         """
         self._report = report
         self._number += 1

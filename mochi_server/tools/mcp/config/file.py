@@ -97,9 +97,7 @@ class McpConfigFile:
     async def add(self, name: str, entry: JSONObject) -> McpServerConfig:
         """Add a server.
 
-        Args:
-            name: At most 40 letters, digits, ``_`` and ``-``.
-            entry: As in the file.
+        A name has at most 40 letters, digits, ``_`` and ``-``; the entry is as in the file.
 
         Raises:
             McpServerExists: There is one of this name.

@@ -25,10 +25,8 @@ MAX_BYTES = 80_000_000
 class FactsCache:
     """What servers have said last, each in a file of its own; every method blocks.
 
-    A file counts only for the configuration under which it was written.
-
-    Args:
-        folder: Where the files are; None: nothing is kept.
+    A file counts only for the configuration under which it was written. Without a folder nothing is
+    kept.
     """
 
     def __init__(self, folder: Path | None) -> None:
