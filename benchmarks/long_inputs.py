@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from mochi_server.server.initialise import initialise
 from mochi_server.sessions.attachments import AttachmentReader
 from mochi_server.testmode.samples import words_of
-from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.snapshot import MAX_ENTRIES, check_folder
+from mochi_server.tools.loading import FolderSpec
 from mochi_server.tools.mcp.config.jsonc import CommentedJson
 
 LONGER = 10

@@ -15,10 +15,11 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolContext, ToolLoader
+from mochi_server.tools.base import ToolContext
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
+from mochi_server.tools.loading import FolderSpec, LoadedFolder, ToolLoader
 from mochi_server.tools.process.loader import ProcessLoader
 
 REGISTERED_BAR_MS = 2.0

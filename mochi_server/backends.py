@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from .providers.base import Provider
     from .sessions.storage.base import SessionStorage
     from .state import Signals, State
-    from .tools.base import ToolLoader, ToolSource
+    from .tools.base import ToolSource
+    from .tools.loading import ToolLoader
     from .tools.mcp.servers.registry import McpServers
     from .tools.mcp.transports.sandboxed import SandboxLauncher
     from .workspace.session_folders import SessionFolders
@@ -257,9 +258,9 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
 
 def build_tool_sources(settings: MochiServerSettings, loader: ToolLoader) -> list[ToolSource]:
     """Build the source of the tools folder, and one for each entry point of a package."""
-    from .tools.base import FolderSpec, PackageEntry  # noqa: PLC0415 - a quicker start of commands
     from .tools.folder.snapshot import RELOAD_STAMP  # noqa: PLC0415
     from .tools.folder.source import DirectorySource  # noqa: PLC0415
+    from .tools.loading import FolderSpec, PackageEntry  # noqa: PLC0415
 
     specs = [("directory", FolderSpec(path=settings.tools_path))]
     for plugin in plugins("mochi_server.tools"):

@@ -27,14 +27,8 @@ from ..new_sessions import AnySessionId, session_of_message
 from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
 from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
-from .chat import (
-    AnswerFormat,
-    IgnoredOptions,
-    OnDisconnect,
-    OptionsOfTurn,
-    WhenBusyField,
-    continues,
-)
+from .chat import continues
+from .chat_bodies import AnswerFormat, IgnoredOptions, OnDisconnect, OptionsOfTurn, WhenBusyField
 from .events import simple_stream
 from .examples import MODEL, SESSION
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
-from mochi_server.tools.base import FolderDescription, FolderSpec, Problem, ToolLoader
+from mochi_server.tools.base import Problem
 from mochi_server.tools.folder.snapshot import check_folder
+from mochi_server.tools.loading import FolderDescription, FolderSpec, ToolLoader
 
 if TYPE_CHECKING:
     from mochi_server.agents import AgentDefinition

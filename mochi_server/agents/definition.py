@@ -10,8 +10,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ..core.front_matter import FrontMatterError
-from ..tools.base import LoadedFolder, Problem, Tool
+from ..tools.base import Problem, Tool
 from ..tools.folder.source import function_tools
+from ..tools.loading import LoadedFolder
 from .file_tools import make_file_tools
 from .folder import AgentFolder
 from .skill_file import SkillFile

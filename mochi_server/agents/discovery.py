@@ -11,9 +11,10 @@ from ..core.aio import in_thread
 from ..core.front_matter import FrontMatterError
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
-from ..tools.base import LoadedFolder, Problem, ToolLoader
+from ..tools.base import Problem
 from ..tools.catalogue import Inventory, ToolCatalogue, suggestion
 from ..tools.folder.source import FolderKeeper
+from ..tools.loading import LoadedFolder, ToolLoader
 from .definition import AgentBuilder, AgentDefinition, AgentFiles
 from .file_tools import find_scripts
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, take_snapshot

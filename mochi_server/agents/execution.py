@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from ..chat.conversation import Conversation, Conversations, add_messages, calls_of, open_reply
+from ..chat.conversation import Conversation, add_messages, calls_of, open_reply
+from ..chat.conversations import Conversations
 from ..chat.reply import Reply
 from ..chat.tool_calls.context import CallContext
 from ..chat.tool_calls.handling import ToolCalls

@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from ..core.aio import in_thread
 from ..core.files import NOT_PLAIN, NotUTF8, read_plain, text_of
 from ..errors import JSONObject
-from ..tools.base import FolderDescription, LoadedFolder, ToolFailed
+from ..tools.base import ToolFailed
 from ..tools.folder.source import FunctionTool, function_tools
 from ..tools.functions.python_tool import PythonTool
+from ..tools.loading import FolderDescription, LoadedFolder
 from ..tools.schema import ToolSchemaService
 
 LIST = "list_skill_files"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..tools.base import RESERVED_IN_CHATS, FolderSpec
 from ..tools.folder.snapshot import FolderSnapshot, check_folder
+from ..tools.loading import RESERVED_IN_CHATS, FolderSpec
 from .file_tools import is_hidden
 from .skill_file import SKILL_FILES
 

@@ -1,7 +1,7 @@
 """Chat: turns, their conversations, tool calls and logs, and the service that opens them."""
 
 from ..services.requests import RequestLimits
-from .conversation import Conversations
+from .conversations import Conversations
 from .runs.log import LogReader, RunLog, StoredMessages
 from .runs.registry import RunRegistry
 from .service import ChatService

@@ -28,7 +28,8 @@ from ..providers.common.tools import parameters_of
 from ..services.requests import RequestBuilder
 from ..sessions import ChatSession
 from ..sessions.catalogue.search_text import JOINT, normalize, split_unspaced
-from ..tools.base import RESERVED_IN_CHATS, InvalidArguments, Tool, ToolContext, ToolOutput
+from ..tools.base import InvalidArguments, Tool, ToolContext, ToolOutput
+from ..tools.loading import RESERVED_IN_CHATS
 
 FIND_TOOLS: Final = "find_tools"
 MOST_FOUND: Final = 8

@@ -13,7 +13,7 @@ from ..protocol.events import Done, ErrorEvent, Event, MessageComplete
 from ..protocol.messages import AssistantMessage, ToolMessage
 from ..services.history import objects
 from ..sessions import ChatSession, SessionManager
-from .confirmations.asking import announcement_of
+from .confirmations.announcing import announcement_of
 from .confirmations.store import ConfirmationStore, StoredConfirmation
 from .journal.base import RunWriter
 from .journal.journal import RunJournal

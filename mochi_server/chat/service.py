@@ -43,7 +43,8 @@ from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
 from .confirmations.inbox import ConfirmationFilter, ConfirmationInbox
 from .confirmations.store import StoredConfirmation
-from .conversation import Conversations, add_messages, open_reply
+from .conversation import add_messages, open_reply
+from .conversations import Conversations
 from .journal.records import RunHead
 from .reply import WholeReply
 from .runs.log import LogReader, RunLog

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .base import FolderDescription, FolderSpec, Problem
+from .base import Problem
 from .folder.package import LoadedPackage, load_package
+from .loading import FolderDescription, FolderSpec
 
 
 class ToolDiscoveryService:

@@ -10,16 +10,11 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.tools.base import (
-    FolderSpec,
-    InvalidArguments,
-    LoadedFolder,
-    ToolFailed,
-    ToolLoader,
-)
+from mochi_server.tools.base import InvalidArguments, ToolFailed
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
+from mochi_server.tools.loading import FolderSpec, LoadedFolder, ToolLoader
 from mochi_server.tools.process.confinement import ToolConfinement
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions

@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.server.initialise import initialise
-from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.folder.package import load_package
+from mochi_server.tools.loading import FolderSpec
 from tests.docs.pages import ROOT, Block, blocks
 from tests.support.fake_ollama import FakeOllama
 from tests.support.local_model import MODEL, folder_with_model

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mochi_server.server.initialise import initialise
-from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.folder.package import LoadedPackage, load_package
+from mochi_server.tools.loading import FolderSpec
 
 
 @pytest.fixture(scope="session")

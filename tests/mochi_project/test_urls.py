@@ -13,7 +13,7 @@ from django.urls import URLResolver, get_resolver
 from mochi_project.http.wires import WIRES
 from mochi_server.agents import folder as agents
 from mochi_server.sessions.storage.base import RESERVED_IDS
-from mochi_server.tools import base as tools
+from mochi_server.tools import loading as tools
 from mochi_server.tools.mcp.config import file as mcp
 from tests.support.wires import paths_of
 

@@ -12,8 +12,8 @@ import pytest
 
 from mochi_server.agents import AgentDiscoveryService
 from mochi_server.core import single_flight
-from mochi_server.tools.base import FolderSpec, ToolLoader
 from mochi_server.tools.folder.source import DirectorySource
+from mochi_server.tools.loading import FolderSpec, ToolLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent
 from tests.support.tools import function, noting, write_tools

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.tools.base import FolderSpec, LoadedFolder
+from mochi_server.tools.loading import FolderSpec, LoadedFolder
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions
 

@@ -6,23 +6,20 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-import anyio
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from ninja import Query
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
-from mochi_server.chat.confirmations.inbox import ConfirmationFilter
 from mochi_server.chat.control import StartedRun
-from mochi_server.chat.responses import ResponseId, ResponseService, StoredResponse
+from mochi_server.chat.responses import ResponseId, ResponseService
 from mochi_server.chat.runs.log import LogReader
-from mochi_server.chat.runs.status import RunStatus
 from mochi_server.core.ids import new_run_id
-from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
-from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired
+from mochi_server.errors import InvalidRequest, JSONObject
+from mochi_server.protocol.events import ConfirmationRequired
 from mochi_server.protocol.messages import SystemMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.services.history import objects
@@ -34,19 +31,14 @@ from ..common.approvals import join
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import calls_of_choice, offered
-from ..openai.errors import code_of
 from .compaction import compaction_item, user_items
 from .conversations import Limit, Order, default_model, page_of, session_of_conversation, shown
 from .encoder import ResponseEncoder, events_until
 from .history import read_items
 from .items import (
-    approval_item,
     decision_item,
     input_items,
-    output_items,
     said_by_user,
-    seconds_of,
-    wants_summary,
 )
 from .resource import record_of, response_of, usage_of
 from .schemas import (
@@ -58,26 +50,11 @@ from .schemas import (
     ResponseQuestion,
     ResponseRequest,
 )
+from .stored import decision_before, first_asked, response_as_stored
 
 api = WireAPI("responses")
 
 _APPROVAL = re.compile(r"mcpr_(?P<confirmation>conf_[0-9a-f]+)_(?P<event>\d{1,18})")
-
-QUESTION_SECONDS = 5.0
-"""Longest wait for the event of a confirmation, which is in the run before it can be decided."""
-
-_Asks = TypeVar("_Asks", ConfirmationRequired, ConfirmationDecided)
-
-STATUS = {
-    "queued": "queued",
-    "running": "in_progress",
-    "waiting": "in_progress",
-    "done": "completed",
-    "failed": "failed",
-    "stopped": "cancelled",
-    "interrupted": "incomplete",
-}
-"""Statuses of responses by the states of their runs."""
 
 
 def _service() -> ResponseService:
@@ -283,7 +260,7 @@ async def _decide(
         raise InvalidRequest("There is no such approval_request_id.")
     _check_same(session_id, asked.session_id)
     stored = await _service().find(asked)
-    question = await _first(asked.run_id, ConfirmationRequired, found["confirmation"])
+    question = await first_asked(asked.run_id, ConfirmationRequired, found["confirmation"])
     if question is None or question[0] != int(found["event"]):
         raise InvalidRequest("There is no such approval_request_id.")
     after = question[0]
@@ -303,34 +280,6 @@ async def _decide(
     return started, ResponseId(asked.run_id, asked.session_id, after), dict(stored.record)
 
 
-async def _decision(response_id: ResponseId) -> ConfirmationDecided | None:
-    """Return the decision after which a part of a run begins."""
-    run_id, after = response_id.run_id, response_id.part - 1
-    asked = await _first(run_id, ConfirmationRequired, after=after)
-    if asked is None:
-        return None
-    decided = await _first(run_id, ConfirmationDecided, asked[1].confirmation_id, after=after)
-    return decided[1] if decided is not None else None
-
-
-async def _first(
-    run_id: str, kind: type[_Asks], confirmation_id: str | None = None, *, after: int = 0
-) -> tuple[int, _Asks] | None:
-    """Return the first such event of a run, with its number; the run may say it only now."""
-    reader = await join(run_id, after)
-    try:
-        with anyio.move_on_after(QUESTION_SECONDS):
-            while (batch := await reader.next()) is not None:
-                for number, event in batch:
-                    if isinstance(event, kind) and event.confirmation_id == (
-                        confirmation_id or event.confirmation_id
-                    ):
-                        return number, event
-    finally:
-        reader.leave(abandon=False)
-    return None
-
-
 @api.get("/responses/{response_id}")
 async def read_response(
     request: HttpRequest,
@@ -342,7 +291,7 @@ async def read_response(
     found_id = ResponseId.read(response_id)
     stored = await _service().find(found_id)
     if not stream:
-        return JsonResponse(await _as_stored(stored, found_id))
+        return JsonResponse(await response_as_stored(stored, found_id))
     response = response_of(stored.record, found_id)
     begin = await _first_event(found_id) + events_until(starting_after)
     reader = await join(found_id.run_id, begin - 1)
@@ -362,75 +311,13 @@ async def _first_event(response_id: ResponseId) -> int:
     return batch[0][0] if batch else response_id.part + 1
 
 
-async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[str, Any]:
-    response = response_of(stored.record, response_id)
-    status = await _status_of(response_id.run_id)
-    response["status"] = _status(stored) if status is None else STATUS[status.state]
-    if response["status"] == "failed":
-        code = (status.code if status is not None else None) or "PROVIDER_ERROR"
-        response["error"] = {"code": code_of(code), "message": f"The run failed: {code}."}
-    is_ended = response["status"] not in {"queued", "in_progress"}
-    response["output"] = output_items(
-        stored.output,
-        response_id,
-        _functions(stored),
-        as_summary=wants_summary(stored.record),
-        is_ended=is_ended,
-    )
-    pending = []
-    if not is_ended:
-        chosen = ConfirmationFilter(session_id=response_id.session_id)
-        pending = await get_runtime().inbox.pending(chosen)
-    for each in pending:
-        if question := await _first(response_id.run_id, ConfirmationRequired, each.confirmation_id):
-            number, event = question
-            response["output"].append(approval_item(event, number))
-            response["status"] = "completed"  # of what it says; a decision goes on with the run
-    if stored.output:
-        last = stored.output[-1]
-        response["usage"] = usage_of(_count(last, "prompt_eval_count"), _count(last, "eval_count"))
-        if response["status"] == "completed" and not pending:
-            response["completed_at"] = seconds_of(last.get("timestamp"))
-    return response
-
-
-def _count(message: JSONObject, key: str) -> int:
-    value = message.get(key)
-    return value if isinstance(value, int) else 0
-
-
-def _functions(stored: StoredResponse) -> list[str]:
-    """Return the names of the functions that the client runs."""
-    tools = stored.record.get("tools")
-    return [
-        str(tool.get("name"))
-        for tool in (tools if isinstance(tools, list) else [])
-        if isinstance(tool, dict) and tool.get("type") == "function"
-    ]
-
-
-async def _status_of(run_id: str) -> RunStatus | None:
-    """Return how far a run has come; None if it has ended too long ago, or is somebody else's."""
-    try:
-        return await get_runtime().run_control.find(run_id)
-    except RunNotFound:
-        return None
-
-
-def _status(stored: StoredResponse) -> str:
-    """Return the status of a response whose run has ended too long ago."""
-    if not stored.output:
-        return "failed"
-    return "incomplete" if stored.output[-1].get("interrupted") else "completed"
-
-
 @api.post("/responses/{response_id}/cancel")
 async def cancel_response(request: HttpRequest, response_id: str) -> HttpResponseBase:
     """Stop the run of a response; what it has said is kept."""
     found_id = ResponseId.read(response_id)
     await _service().find(found_id)
     await get_runtime().run_control.stop(found_id.run_id)
-    return JsonResponse(await _as_stored(await _service().find(found_id), found_id))
+    return JsonResponse(await response_as_stored(await _service().find(found_id), found_id))
 
 
 @api.delete("/responses/{response_id}")
@@ -452,7 +339,7 @@ async def list_input_items(
     found_id = ResponseId.read(response_id)
     stored = await _service().find(found_id)
     if found_id.part:
-        decision = await _decision(found_id)
+        decision = await decision_before(found_id)
         decided = [] if decision is None else [decision_item(decision, found_id.part)]
         return page_of(decided, order, limit, after)
     placed = input_items(stored.input, stored.record.get("instructions"))

@@ -16,7 +16,8 @@ from mochi_server.core.caller import Right, current_caller, require, serving
 from mochi_server.errors import InvalidRequest, JSONObject, MochiError, RunNotFound, SessionNotFound
 from mochi_server.protocol.messages import now
 
-from ...api.chat import ChatRequest, begin_run
+from ...api.chat import begin_run
+from ...api.chat_bodies import ChatRequest
 from ...new_sessions import session_of_message
 from .frames import frame
 from .outlet import Outlet

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
 
 import anyio
 
@@ -23,11 +22,7 @@ from ...errors import (
     ToolExecutionDenied,
 )
 from ...protocol.events import (
-    ConfirmationDecided,
-    ConfirmationRequired,
     Event,
-    ToolInputReceived,
-    ToolInputRequired,
 )
 from ...protocol.messages import ToolCall
 from ...tools.base import Elicitation
@@ -35,6 +30,7 @@ from ..rules.comparer import Comparer
 from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleMatch, RuleSet, match_rules
 from ..rules.suggestions import suggestions_for
+from .announcing import announcement_of, decision_event_of, input_required
 from .confirmation import Confirmation, ConfirmationDecision
 from .store import LOST, RETRY_SECONDS, RUN_ENDED, ConfirmationStore, StoredConfirmation
 
@@ -191,7 +187,7 @@ class Confirmations:
             decision = ConfirmationDecision(approved=False, reason=reason, code=error.code)
         yield decision
         if announced and confirmation.confirmation_id not in self.decided:
-            yield _decided(confirmation, decision)
+            yield decision_event_of(confirmation, decision)
 
     async def _suggestions(
         self, asked: AskedCall, rules: Sequence[RuleSet]
@@ -221,7 +217,7 @@ class Confirmations:
             try:
                 await self.store.put(confirmation)
                 announced = True
-                yield _input_required(confirmation)
+                yield input_required(confirmation)
                 decision = await self._wait(confirmation)
             except MochiError as error:
                 decision = ConfirmationDecision(
@@ -229,7 +225,7 @@ class Confirmations:
                 )
             ran = decision.arguments if decision.approved else None
             if announced:
-                yield _decided(confirmation, decision)
+                yield decision_event_of(confirmation, decision)
             yield decision
         finally:
             await run_to_completion(self._end(name, ran))
@@ -272,7 +268,7 @@ class Confirmations:
             logger.warning("%s", error.message)
         await self.consume(confirmation)
         is_known = name in self.announced and name not in self.decided
-        return [_decided(confirmation, decision)] if is_known else []
+        return [decision_event_of(confirmation, decision)] if is_known else []
 
     def _confirmation(
         self, asked: AskedCall, *, position: int, total: int, expires: bool = True
@@ -371,57 +367,3 @@ class Confirmations:
                 except ConfirmationUnavailable as error:
                     logger.warning("%s", error.message)
             await self.settle(call_id)
-
-
-def _common_fields(confirmation: Confirmation) -> dict[str, Any]:
-    """Return the fields that all events of a confirmation have."""
-    return {
-        "confirmation_id": confirmation.confirmation_id,
-        "tool_name": confirmation.tool_name,
-        "call_index": confirmation.call_index,
-        "tool_call_id": confirmation.tool_call_id,
-        "agent_name": confirmation.agent_name,
-        "agent_call_id": confirmation.agent_call_id,
-    }
-
-
-def announcement_of(confirmation: Confirmation) -> ConfirmationRequired:
-    """Return the event that tells of a call that waits for a person."""
-    return ConfirmationRequired(
-        **_common_fields(confirmation),
-        arguments=confirmation.arguments,
-        queue_position=confirmation.queue_position,
-        queue_total=confirmation.queue_total,
-        timeout_seconds=confirmation.timeout_seconds,
-        shown=confirmation.shown,
-        notice=confirmation.notice,
-        suggestions=confirmation.suggestions,
-    )
-
-
-def _input_required(confirmation: Confirmation) -> ToolInputRequired:
-    return ToolInputRequired(
-        **_common_fields(confirmation),
-        elicitation=confirmation.elicitation or {},
-        timeout_seconds=confirmation.timeout_seconds,
-        shown=confirmation.shown,
-    )
-
-
-def _decided(
-    confirmation: Confirmation, decision: ConfirmationDecision
-) -> ConfirmationDecided | ToolInputReceived:
-    arguments = decision.arguments if decision.approved else None
-    fields = {
-        **_common_fields(confirmation),
-        "approved": decision.approved,
-        "reason": decision.reason,
-        "code": decision.code,
-    }
-    if confirmation.elicitation is not None:
-        return ToolInputReceived(**fields, content=arguments)
-    return ConfirmationDecided(
-        **fields,
-        arguments=confirmation.arguments if arguments is None else arguments,
-        edited=arguments is not None,
-    )

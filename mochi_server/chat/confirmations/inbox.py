@@ -18,8 +18,8 @@ from ...core.clock import timestamp
 from ...errors import InvalidRequest, JSONObject, PolicyNotFound
 from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
-from ...tools.functions.arguments import SchemaArguments
 from ...tools.functions.results import object_or_empty
+from ...tools.functions.schema_arguments import SchemaArguments
 from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleSet, rule_of
 from ..session_agents import SessionAgents

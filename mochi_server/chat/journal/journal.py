@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import anyio
@@ -20,7 +20,8 @@ import anyio
 from ...core.aio import BackgroundTasks, run_to_completion
 from ...errors import StorageError
 from ...state import State, Statements, Version
-from .base import JournalPart, ListedRun, Reached, RunWriter
+from .base import JournalPart, ListedRun, RunWriter
+from .portion import Portion, portions
 from .records import RunHead, decode
 from .rows import (
     MANY,
@@ -39,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 SMALL_BYTES = 1_000_000
 """Bytes below which lines are written without a thread, where the state allows it."""
-
-PART_BYTES = 8_000_000
-"""Most bytes of lines in one part of a log, about."""
 
 
 class RunJournal:
@@ -201,7 +199,7 @@ class RunJournal:
                     del self._writers[writer.run_id]
 
     async def _write(self, writers: Sequence[RunWriter]) -> None:
-        for some in _portions(writers):
+        for some in portions(writers):
             if not await self._write_portion(some):
                 break
         for writer in writers:
@@ -217,7 +215,7 @@ class RunJournal:
         portion = None
         try:
             holder = self._hold()
-            portion = _Portion(writers, Stretch(holder, self._place, None), self._held())
+            portion = Portion(writers, Stretch(holder, self._place, None), self._held())
             done = None
             if portion.size < SMALL_BYTES:
                 done = self._state.write_at_once(portion.write)
@@ -233,10 +231,10 @@ class RunJournal:
             self._failed = True
         return not self._failed
 
-    async def _write_in_thread(self, portion: _Portion) -> None:
+    async def _write_in_thread(self, portion: Portion) -> None:
         self._have_written(portion, await self._state.write(portion.write))
 
-    def _have_written(self, portion: _Portion, lost: set[str]) -> None:
+    def _have_written(self, portion: Portion, lost: set[str]) -> None:
         self._failed, self._place, self._renewed = False, portion.place, portion.begun
         portion.finish()
         self._lose(lost)
@@ -370,78 +368,3 @@ class RunJournal:
             number = self._version.number
             await self._state.write(lambda state: remove_runs(state, old, entries, number))
         await self._state.prune()
-
-
-class _Portion:
-    """What is written at once of some runs."""
-
-    def __init__(self, writers: Sequence[RunWriter], own: Stretch, held: Sequence[str]) -> None:
-        self._lines = [(writer, [*writer.waiting]) for writer in writers]
-        self._data = b"".join([line for _, lines in self._lines for line in lines])
-        self._behind = [(writer, writer.reached) for writer in writers if writer.is_behind]
-        self._own = own
-        self._held = held
-        self.size = len(self._data)
-        self.place = own.begin + 1 if self._data else own.begin
-        """Where this process's log ends afterwards."""
-        self.begun = time.monotonic()
-        for writer, _ in self._behind:
-            writer.is_behind = False
-
-    def write(self, state: Statements) -> set[str]:
-        """Write it, and return the runs that other processes have."""
-        lost = renew_lease(state, self._own.log, self._held)
-        if self._data:
-            state.put_part(self._own.log, self.place, self._data)
-        for writer, reached in self._behind:
-            if writer.run_id not in lost and not self._record(state, writer, reached):
-                lost.add(writer.run_id)
-        return lost
-
-    def _record(self, state: Statements, writer: RunWriter, reached: Reached) -> bool:
-        """Store how far a run has come; return False if another process has it."""
-        row = state.row(RUNS, writer.run_id)
-        if row is not None:
-            entry = StoredRun.decode(row.value)
-        elif writer.head is not None:
-            entry = StoredRun.of(writer.head, self._own)
-        else:
-            return False
-        if entry.stretches[-1].log != self._own.log:
-            return False
-        entry = replace(
-            entry,
-            started_at=reached.started_at or entry.started_at,
-            state=reached.state or entry.state,
-        )
-        value = (entry.until(self.place) if reached.is_let_go else entry).encode()
-        if row is None:
-            return state.add_row(RUNS, writer.run_id, value)
-        return state.replace_row(RUNS, row, value)
-
-    def finish(self) -> None:
-        """Take what is written now from what waits."""
-        for writer, lines in self._lines:
-            for _ in lines:
-                writer.waiting.popleft()
-            writer.is_recorded = True
-
-    def undo(self) -> None:
-        """Let it wait on: it is not written."""
-        for writer, _ in self._behind:
-            writer.is_behind = True
-
-
-def _portions(writers: Sequence[RunWriter]) -> Iterator[Sequence[RunWriter]]:
-    """Yield those of these runs that have something to write, as many at a time as are one part."""
-    some: list[RunWriter] = []
-    size = 0
-    for writer in writers:
-        if writer.is_behind or writer.waiting:
-            some.append(writer)
-            size += sum(map(len, writer.waiting))
-        if size > PART_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some

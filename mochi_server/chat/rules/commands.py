@@ -6,31 +6,23 @@ each word, when a rule denies or asks. What a rule allows fits as a whole, and w
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from itertools import islice, pairwise
 
 from ...core.shown_text import is_hidden
-from .glob_patterns import ANY_NAME, ANYTHING, SHELL_SIGNS, Glob, read_pattern
+from .command_scan import DOUBTS, CommandScan, name_of
+from .glob_patterns import ANYTHING, SHELL_SIGNS, Glob, read_pattern
 from .programs import (
     ACTING_OPTIONS,
     CHANGES_SHELL,
-    EVALUATORS,
-    NAMES_VARIABLES,
     READERS,
-    SHELLS,
-    WRAPPERS,
 )
-from .shell import OPERATORS, SEPARATORS, CommandLine, SimpleCommand, read_command_line
+from .shell import OPERATORS, SEPARATORS, read_command_line
 from .text_forms import OPEN_FILES, collapse, decode, fold, normal_path, resolved_paths
 from .texts import ROUTING, holds, is_direct, path_fits
-
-MAX_LEVELS = 4
-"""Commands within words of commands that are read."""
 
 MOST_PARTS = 8
 """Parts of a word after ``=`` and the like that are compared with the rest of it."""
@@ -41,20 +33,9 @@ MOST_TOGETHER = 20
 MOST_RESOLVED = 200
 """Words of a command whose links are followed."""
 
-_EXPANDED = re.compile(r"(\[|=\().*(\$\(|`)", re.DOTALL)
-_INTERPRETER = re.compile(
-    r"(python|pypy|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|tclsh|osascript|pwsh|powershell"
-    r"|irb|ipython|guile|rscript|julia|groovy|java|jshell|make|gmake|m4|ed|ex|vi|vim)[\d.]*"
-)
-_AWK = re.compile(r"[gmn]?awk|original-awk")
-_AWK_RUNS = re.compile(r"system|getline|[|>]|ARGV|ENVIRON|@")
-_SCRIPT = re.compile(r"[^-][\w./-]*")
-"""What names a file with a program."""
-_CODE = re.compile(r"[\s;|&<>(){}$`]")
 _PARTS = re.compile(r"[=:@,]")
 _PIECES = re.compile(r"[\s=:@,;|&<>()\[\]{}'\"`\\!]+")
 _OPTION = re.compile(r"-[A-Za-z]{1,8}")
-_DOUBTS = re.compile(f"[{ANYTHING}{ANY_NAME}]")
 _HOME_OR_COMMENT = re.compile(r"^[~#]|[=:]~")
 _WORD_SIGNS = SHELL_SIGNS | frozenset("?'\"")
 """What no wildcard stands for in a command that is allowed."""
@@ -71,124 +52,6 @@ class Fit(IntEnum):
     YES = 2
 
 
-def _name(word: str) -> str:
-    return posixpath.basename(word.rstrip("/")) or word
-
-
-@dataclass(slots=True)
-class _CommandScan:
-    """Collects the commands of a line, and those in words of its commands."""
-
-    commands: list[list[str]] = field(default_factory=list)
-    wrapped: list[list[str]] = field(default_factory=list)
-    """Commands of which any word may be the name of another one."""
-    words: list[str] = field(default_factory=list)
-    loose: list[str] = field(default_factory=list)
-    """Words that belong to no command."""
-    inputs: list[str] = field(default_factory=list)
-    runs_unknown: bool = False
-    """Whether a program runs that is not seen: input of a shell, or what an interpreter makes."""
-    opens_unknown: bool = False
-    """Whether files are used that are not seen."""
-    _read: set[tuple[str, int]] = field(default_factory=set)
-    """Command lines in words, with their levels, that were read."""
-
-    def add(self, line: CommandLine, level: int) -> None:
-        self.words += line.words
-        self.loose += line.words
-        self.inputs += line.inputs
-        for command in line.commands:
-            self._add_command(command, level)
-        if self.runs_unknown and level < MAX_LEVELS:  # then what is read may be run
-            for text in line.inputs:
-                self._add_code(text, level)
-
-    def _add_command(self, command: SimpleCommand, level: int) -> None:
-        self.words += command.words + command.others
-        if not command.words:
-            return
-        self.commands.append(command.words)
-        name, arguments = fold(_name(command.words[0])), command.words[1:]
-        if name in WRAPPERS or name in EVALUATORS or _DOUBTS.search(name):
-            self.wrapped.append(command.words)
-            names = {fold(_name(each)) for each in command.words}
-            self._note_shells(names & SHELLS, command.words, level)
-            self._note_lists(name, names, command.words)
-        if name in EVALUATORS:
-            self._add_code(" ".join(each.partition("=")[2] or each for each in arguments), level)
-            self._add_code(" ".join(arguments), level)
-        elif name in WRAPPERS or name in NAMES_VARIABLES:
-            is_code = _CODE if name in WRAPPERS else _EXPANDED
-            for word in arguments:
-                if is_code.search(word):
-                    self._add_code(word, level)
-        inner = {fold(_name(each)) for each in command.words} if name in WRAPPERS else {name}
-        if any(_runs_code(each, command.words) for each in inner):
-            self.runs_unknown = self.opens_unknown = True
-
-    def _note_shells(self, shells: set[str], words: Sequence[str], level: int) -> None:
-        for shell in shells:
-            place = next(n for n, each in enumerate(words) if fold(_name(each)) == shell)
-            after = words[place + 1 :]
-            first = next((each for each in after if not each.startswith(("-", "+"))), None)
-            is_code = any(re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", each) for each in after)
-            if (
-                first is None
-                or _DOUBTS.search(first)
-                or first.startswith("/dev/")
-                or (
-                    not is_code
-                    and any(re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", each) for each in after)
-                )
-            ):
-                self.runs_unknown = self.opens_unknown = True
-            elif is_code:
-                for word in after:
-                    self._add_code(word, level)
-
-    def _note_lists(self, name: str, names: set[str], words: Sequence[str]) -> None:
-        """Note programs that run others with words, or by names, that they read."""
-        if name in ("xargs", "parallel") or names & {"xargs", "parallel"}:
-            self.opens_unknown = True
-            replaces = any(each.startswith(("-I", "-i", "-J", "--replace")) for each in words)
-            if replaces or "parallel" in names or len(names & (WRAPPERS | EVALUATORS)) > 1:
-                self.runs_unknown = True
-            if not any(re.match(r"[A-Za-z./]", each) for each in words[1:]):
-                self.runs_unknown = True
-        if name in ("find", "fd"):
-            runs = [n for n, each in enumerate(words) if re.match(r"-(exec|ok|x$|X$)", each)]
-            self.opens_unknown |= bool(runs)
-            self.runs_unknown |= any(words[n + 1 : n + 2] == ["{}"] for n in runs)
-        if name in ("at", "batch", "ssh", "expect", "gdb", "tmux", "screen", "script", "su"):
-            self.runs_unknown |= not any(_CODE.search(each) for each in words)
-
-    def _add_code(self, text: str, level: int) -> None:
-        """Read a command line that stands in a word."""
-        if (text, level) in self._read:
-            return
-        self._read.add((text, level))
-        line = None
-        if level < MAX_LEVELS and ANY_NAME not in text:
-            line = read_command_line(text.replace(ANYTHING, "${_}"))
-        if line is None:
-            self.runs_unknown = self.opens_unknown = True
-        else:
-            self.add(line, level + 1)
-
-
-def _runs_code(name: str, words: Sequence[str]) -> bool:
-    """Return whether a program computes what it does from code in its words or its input."""
-    if name in (".", "source"):
-        return any(ANYTHING in each or each.startswith("/dev/") for each in words[1:])
-    if _AWK.fullmatch(name):
-        return any(_AWK_RUNS.search(each) or ANYTHING in each for each in words[1:])
-    if not _INTERPRETER.fullmatch(name):
-        return False
-    arguments = [each for each in words if fold(_name(each)) != name]
-    has_code = any(_CODE.search(each) or re.match(r"-[A-Za-z]*[cerEp]", each) for each in arguments)
-    return has_code or not any(_SCRIPT.fullmatch(each) for each in arguments)
-
-
 class Command:
     """A command line that is compared with patterns."""
 
@@ -196,7 +59,7 @@ class Command:
         self._text = text
         self.line = read_command_line(text)
         """None: it cannot be read for certain."""
-        self._scan = _CommandScan()
+        self._scan = CommandScan()
         if self.line is not None:
             self._scan.add(self.line, 0)
 
@@ -222,7 +85,7 @@ class Command:
         if program:  # found by its name, too
             whole = whole.part(len(program) + 1, len(whole.steps))
         for words in self._commands_named(pattern[0]):
-            text = " ".join([_name(words[0]), *words[1:]])
+            text = " ".join([name_of(words[0]), *words[1:]])
             if len(pattern) == 1 or not rest or whole.matches_loosely(text):
                 if not _fits_by_doubt(pattern[0], words[0]) and (
                     not rest or not _fits_by_doubt(whole, text)
@@ -247,7 +110,7 @@ class Command:
         """Return whether a program that is not known may run one whose name fits."""
         words = [fold(word) for word in self._scan.loose]
         for command in self._folded_commands:
-            words += [] if _name(command[0]) in READERS else command[1:]
+            words += [] if name_of(command[0]) in READERS else command[1:]
         pieces = {piece for word in words for piece in (word, *_PIECES.split(word)) if piece}
         return any(_name_fits(glob, piece) for piece in pieces)
 
@@ -281,7 +144,7 @@ class Command:
     @cached_property
     def _paths(self) -> list[str]:
         """What words and their parts name, folded."""
-        known = {each for each in self._scan.words if not _DOUBTS.search(each)}
+        known = {each for each in self._scan.words if not DOUBTS.search(each)}
         parts = {part for word in known for part in _parts_of(word)}
         resolved = {path for each in islice(known | parts, MOST_RESOLVED) for path in _links(each)}
         return sorted({path for each in parts | resolved for path in _forms(each)})
@@ -294,7 +157,7 @@ class Command:
         plain = re.sub(r"\\\n|[\"'\\]", "", self._text)
         pieces |= set(_PIECES.split(plain))
         unknown = {
-            each for each in self._scan.words if _DOUBTS.search(each) or OPEN_FILES.search(each)
+            each for each in self._scan.words if DOUBTS.search(each) or OPEN_FILES.search(each)
         }
         pieces |= {part for word in unknown for part in _parts_of(word)}
         return sorted({path for each in pieces if each for path in _forms(each)})
@@ -359,7 +222,7 @@ def _is_allowed(pattern: Sequence[Glob], words: Sequence[str]) -> bool:
         pattern = [*pattern[:-1], *[pattern[-1]] * further]
     if len(pattern) != len(words) or not all(map(_word_is_allowed, pattern, words)):
         return False
-    program = _name(words[0])
+    program = name_of(words[0])
     if program not in ACTING_OPTIONS or any(_acts(program, glob.literal) for glob in pattern):
         return True
     stand_ins = (word for glob, word in zip(pattern, words, strict=True) if not glob.is_literal)
@@ -394,15 +257,15 @@ def _word_is_allowed(glob: Glob, word: str) -> bool:
 
 def _fits_by_doubt(glob: Glob, text: str) -> bool:
     """Return whether a text fits only because of what is not known of it."""
-    known = _DOUBTS.sub("\ufffd", text)
+    known = DOUBTS.sub("\ufffd", text)
     return known != text and not glob.matches_loosely(known)
 
 
 def _name_fits(glob: Glob, word: str) -> bool:
-    names = {word, _name(word)}
+    names = {word, name_of(word)}
     literal = glob.literal
     if "/" in literal and glob.is_literal:
-        names = {literal} if _name(word) == _name(literal) else names
+        names = {literal} if name_of(word) == name_of(literal) else names
     return any(glob.matches_loosely(each) for each in names)
 
 
@@ -414,7 +277,7 @@ def _has_in_order(globs: Sequence[Glob], words: Sequence[str]) -> bool:
             path_fits(globs[place], path, anywhere=False) for path in _forms(word)
         ):
             place += 1
-            if not _DOUBTS.search(word):
+            if not DOUBTS.search(word):
                 break
     return place == len(globs)
 

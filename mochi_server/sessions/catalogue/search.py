@@ -1,21 +1,20 @@
-"""Search in all sessions: the index of their texts, the sessions that match a query, and why."""
+"""Search in all sessions, and the index of their texts."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import sqlite3
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
 import anyio
-import orjson
 
 from ...core.aio import in_thread, yield_to_loop
 from ...core.logs import outside_request
 from ...core.progress import Progress
-from ...errors import InvalidRequest, JSONObject, SessionNotFound, StorageError
+from ...errors import InvalidRequest, SessionNotFound, StorageError
+from .answers import COLUMNS, Indexing, SearchResult, answer_to
 from .catalogue import ATTEMPTS, SessionCatalogue
 from .database import (
     CatalogueDatabase,
@@ -30,17 +29,12 @@ from .listing import (
     SessionFilter,
     foreign_cursor,
     read_cursor,
-    read_problems,
-    write_cursor,
 )
 from .rows import forget_text, number_of, version_text
-from .search_query import Query, parse
+from .search_query import parse
 from .search_text import SearchDocument, search_document
-from .snippets import passage_of
 
 PAGE = 20
-MOST = 1000
-"""Most sessions in a result without filter: the best ones."""
 
 WAIT_SECONDS = 2.0
 """Longest wait for the index of texts; then the answer is made of what it has."""
@@ -53,67 +47,11 @@ _BATCH_BYTES = 500_000
 _TIDY_SESSIONS = 1000
 _TELL_SECONDS = 0.1
 
-_COLUMNS = ", ".join(SearchDocument._fields)
-_WEIGHTS = "10.0, 8.0, 5.0, 2.0, 1.5, 0.3"
-"""Of the columns of ``SearchDocument``: a title says more than what a tool printed."""
-
-_SCORE = f"-bm25(texts, {_WEIGHTS})"
-_MATCHING = "FROM texts WHERE texts MATCH ?"
-_RANKED = f"""
-SELECT number, round(score, 4) AS rounded, line FROM
-(SELECT rowid, {_SCORE} AS score {_MATCHING} {{}}) AS matching
-CROSS JOIN sessions AS place ON place.number = matching.rowid WHERE NOT is_problem {{}}
-ORDER BY rounded DESC, {IN_ORDER}
-"""
-_UNRANKED = f"""
-SELECT * FROM (SELECT place.number, 0.0, line {{}} AND {{}} ORDER BY {IN_ORDER} LIMIT ?)
-"""
-_MATCHES = f"+place.number IN (SELECT rowid {_MATCHING})"
-"""The plus makes SQLite read the sessions in the order of the list, until the page is full."""
-
-_MATCHES_NOT = f"EXISTS (SELECT 1 FROM texts_docsize WHERE id = place.number) AND NOT {_MATCHES}"
-_SAMPLED = 4 * MOST
-_SAMPLE = f"""
-SELECT round({_SCORE}, 4) {_MATCHING} AND rowid > (SELECT max(id) - {_SAMPLED} FROM texts_docsize)
-LIMIT 1 OFFSET {MOST}
-"""
-"""The score of a match among the sessions added last, if a quarter of them match."""
 
 _WITHOUT_TEXT = "WHERE NOT is_problem AND text_version IS NOT version"
 _PUT_TEXT = f"""
-INSERT INTO texts (rowid, {_COLUMNS}) VALUES (?{", ?" * len(SearchDocument._fields)})
+INSERT INTO texts (rowid, {COLUMNS}) VALUES (?{", ?" * len(SearchDocument._fields)})
 """
-
-
-class Indexing(NamedTuple):
-    """How far the index of texts is."""
-
-    done: int
-    """Sessions whose texts are in it as they are now."""
-    total: int
-
-
-@dataclass(slots=True)
-class SearchResult:
-    """The sessions that match, the best first, or a page of them."""
-
-    sessions: list[JSONObject] = field(default_factory=list)
-    """Entries of the list of sessions, each with ``score`` (larger is better), ``found_in`` and
-    ``snippet``, a list of ``{"text", "match"}``."""
-    problems: list[JSONObject] = field(default_factory=list)
-    """As in the list: what cannot be read, so cannot be found."""
-    next_cursor: str | None = None
-    indexing: Indexing | None = None
-    """Set when the index was not complete yet; None when every text was searched."""
-
-    def as_json(self) -> JSONObject:
-        """Return the answer over HTTP."""
-        return {
-            "sessions": [*self.sessions],
-            "problems": [*self.problems],
-            "next_cursor": self.next_cursor,
-            "indexing": None if self.indexing is None else {**self.indexing._asdict()},
-        }
 
 
 NO_FULL_TEXT: Final = (
@@ -163,7 +101,7 @@ class SessionSearch:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         query, start = parse(text), 0 if cursor is None else _start_of(cursor)
         session_filter = session_filter.for_caller()
-        answer = partial(_answer, query, session_filter, start, min(limit, LARGEST))
+        answer = partial(answer_to, query, session_filter, start, min(limit, LARGEST))
         for _ in range(ATTEMPTS):
             await self._prepare()
             try:
@@ -330,94 +268,7 @@ def _progress(connection: sqlite3.Connection, *, owner: str | None = None) -> In
     return Indexing(total - _count_without_text(connection, owner), total)
 
 
-def read_text(connection: sqlite3.Connection, number: int) -> SearchDocument:
-    statement = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ?"
-    row = connection.execute(statement, (number,)).fetchone()
-    return SearchDocument() if row is None else SearchDocument(*row)
-
-
 # Answers
-
-
-class Hit(NamedTuple):
-    """A session that a query matches."""
-
-    number: int
-    """Of its row."""
-    score: float
-    """Larger is better; comparable within one answer."""
-    line: bytes
-
-
-def find(
-    connection: sqlite3.Connection,
-    query: Query,
-    session_filter: SessionFilter,
-    *,
-    most: int,
-    start: int,
-    limit: int,
-) -> tuple[list[Hit], bool]:
-    """Return a page of the matching sessions, the best first, and whether there are more.
-
-    Of equals, the one changed last comes first. Only the best ``most`` are considered; -1 for all.
-    With an owner all are equal: a score says how many sessions of others have a word.
-    """
-    if query.required and session_filter.owner is None and _is_ranked(connection, query):
-        conditions, values = session_filter.conditions()
-        best = "" if most < 0 else f"ORDER BY score DESC LIMIT {most}"
-        statement = _RANKED.format(best, conditions)
-        values = [query.match, *values]
-    else:
-        source, values = session_filter.source()
-        statement = _UNRANKED.format(source, _MATCHES if query.required else _MATCHES_NOT)
-        values = [*values, query.match, most]
-    found = connection.execute(f"{statement} LIMIT ? OFFSET ?", [*values, limit + 1, start])
-    hits = [Hit(*each) for each in found]
-    return hits[:limit], len(hits) > limit
-
-
-def _is_ranked(connection: sqlite3.Connection, query: Query) -> bool:
-    """Return whether scores can differ, or so few sessions match that ranking them is fast.
-
-    BM25 gives a word of at least half of all sessions a weight of about 0. If a query has only such
-    words, the score of every match is 0, and one of them shows it.
-    """
-    sample = connection.execute(_SAMPLE, (query.match,)).fetchone()
-    return sample is None or sample[0] > 0
-
-
-def _answer(
-    query: Query,
-    session_filter: SessionFilter,
-    start: int,
-    limit: int,
-    connection: sqlite3.Connection,
-) -> SearchResult:
-    hits: list[Hit] = []
-    has_more = False
-    if query:
-        most = MOST if session_filter == ALL else -1
-        hits, has_more = find(
-            connection, query, session_filter, most=most, start=start, limit=limit
-        )
-    return SearchResult(
-        [_entry(connection, query, hit) for hit in hits],
-        [] if session_filter.owner is not None else read_problems(connection),
-        write_cursor(f"search:{start + limit}") if has_more else None,
-    )
-
-
-def _entry(connection: sqlite3.Connection, query: Query, hit: Hit) -> JSONObject:
-    """Make a line of the answer: that of the list, and why the session matches."""
-    yield_to_loop()
-    passage = passage_of(read_text(connection, hit.number), query)
-    return {
-        **orjson.loads(hit.line),
-        "score": hit.score,
-        "found_in": passage.found_in,
-        "snippet": [{**part._asdict()} for part in passage.parts],
-    }
 
 
 def _start_of(cursor: str) -> int:

@@ -14,7 +14,8 @@ from ...core.progress import Advance
 from ...errors import CannotImport, Forbidden, SessionExists, StorageError
 from ..attachments import AttachmentReader, AttachmentStore, attachments_of
 from ..manager import SessionManager
-from .conversation import Files, LeftOut, SourceConversation
+from .conversation import Files, SourceConversation
+from .fields import LeftOut
 from .reading import Item, SessionFile, read_export
 from .report import ImportReport
 from .session_file import import_session_file

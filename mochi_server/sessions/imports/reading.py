@@ -12,7 +12,8 @@ from ...core.progress import Advance
 from ...errors import CannotImport, JSONObject
 from .archive import MAGIC as ARCHIVE_MAGIC
 from .archive import Archive
-from .conversation import Fields, Files, LeftOut, SourceConversation, SourceFile
+from .conversation import Files, SourceConversation, SourceFile
+from .fields import Fields, LeftOut
 from .formats import chat_messages, chatgpt, claude, grok, librechat, llm_logs, open_webui
 from .json_values import JSONItem, JSONValues
 

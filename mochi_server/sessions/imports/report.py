@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ...errors import CannotImport, JSONObject
-from .conversation import LeftOut
+from .fields import LeftOut
 
 Outcome = Literal["created", "continued", "unchanged"]
 """``continued``: new messages were added; ``unchanged``: it was imported before."""

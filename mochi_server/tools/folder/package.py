@@ -14,10 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base import FolderDescription, FolderSpec, PackageEntry, Problem
+from ..base import Problem
 from ..functions.python_tool import PythonTool, check_name, function_of, source_of
 from ..functions.results import clean, reason_of
 from ..functions.signature import Unsupported
+from ..loading import FolderDescription, FolderSpec, PackageEntry
 from ..schema import ToolSchemaService
 from .importing import ImportedFolder, ImportFailed
 from .metadata import (

@@ -16,21 +16,9 @@ from ...core.aio import BackgroundTasks
 from ...core.single_flight import LATE, ReloadOnChange
 from ...errors import JSONObject
 from ...protocol.events import Event, ToolCallWaiting
-from ..base import (
-    FolderDescription,
-    FolderSpec,
-    LoadedFolder,
-    Problem,
-    SlotCall,
-    Tool,
-    ToolBegun,
-    ToolContext,
-    ToolDescription,
-    ToolLoader,
-    ToolOutput,
-    ToolSource,
-)
-from ..functions.arguments import SchemaArguments
+from ..base import Problem, Tool, ToolBegun, ToolContext, ToolDescription, ToolOutput, ToolSource
+from ..functions.schema_arguments import SchemaArguments
+from ..loading import FolderDescription, FolderSpec, LoadedFolder, SlotCall, ToolLoader
 from ..progress_events import with_progress
 from .snapshot import FolderSnapshot, check_folder
 

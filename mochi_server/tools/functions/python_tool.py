@@ -14,9 +14,9 @@ from typing import Any
 
 from ...errors import JSONObject
 from ..base import InvalidArguments, ToolDescription, ToolFailed
-from .arguments import SchemaArguments
 from .model import FunctionArguments
 from .results import as_text, clean, reason_of
+from .schema_arguments import SchemaArguments
 from .signature import Function, Unsupported, unwrapped
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -12,15 +12,9 @@ from typing import Any
 
 from ...core.aio import BackgroundTasks
 from ...errors import JSONObject
-from ..base import (
-    RESERVED_NAMES,
-    FolderDescription,
-    InvalidArguments,
-    LoadedFolder,
-    ToolFailed,
-    ToolSource,
-)
+from ..base import InvalidArguments, ToolFailed, ToolSource
 from ..folder.source import FunctionTool, function_tools
+from ..loading import RESERVED_NAMES, FolderDescription, LoadedFolder
 from ..schema import NO_FILE, ToolSchemaService
 from .python_tool import PythonTool, call, call_async, check_name, function_of
 from .results import log_failure

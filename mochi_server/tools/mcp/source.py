@@ -22,7 +22,7 @@ from ..base import (
     ToolSource,
     ToolStep,
 )
-from ..functions.arguments import SchemaArguments
+from ..functions.schema_arguments import SchemaArguments
 from ..progress_events import ProgressReports
 from .approvals import Approval
 from .descriptions import (

@@ -12,8 +12,9 @@ from typing import Any
 
 from ...core.tokens import TOKENS
 from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
-from ..base import FolderSpec, ToolFailed
+from ..base import ToolFailed
 from ..folder.metadata import SANDBOX, find_subfolders, statements_in
+from ..loading import FolderSpec
 
 KEYS = {"writable", "readable", "network"}
 LIMITS = SandboxLimits(processes=256, open_files=1024, file_mb=None, disk_mb=None, tmp_mb=256)

@@ -10,7 +10,8 @@ from functools import partial
 from operator import attrgetter
 
 from ...core.aio import BackgroundTasks, in_thread
-from ..base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
+from ..base import Problem, ToolFailed
+from ..loading import FolderDescription, FolderSpec, LoadedFolder, ToolLoader
 from .output import LineAllowance
 from .pool import CLOSED, ProcessPool, sentence
 from .protocol import BadFrame, decode_description

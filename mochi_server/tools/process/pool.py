@@ -17,11 +17,13 @@ import anyio
 from ...core.aio import BackgroundTasks
 from ...core.logs import one_line
 from ...errors import JSONObject
-from ..base import FolderDescription, FolderSpec, LoadedFolder, SlotCall, ToolContext, ToolFailed
+from ..base import ToolContext, ToolFailed
 from ..functions.results import log_failure
+from ..loading import FolderDescription, FolderSpec, LoadedFolder, SlotCall
+from .connection import WorkerGone
 from .output import LineAllowance
 from .protocol import NONSENSE, BadFrame
-from .worker_process import WorkerGone, WorkerOptions, WorkerProcess
+from .worker_process import WorkerOptions, WorkerProcess
 
 logger = logging.getLogger(__name__)
 

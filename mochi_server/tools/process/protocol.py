@@ -18,7 +18,8 @@ from dataclasses import fields
 from typing import Any
 
 from ...errors import JSONObject
-from ..base import FolderDescription, InvalidArguments, Problem, ToolDescription, ToolFailed
+from ..base import InvalidArguments, Problem, ToolDescription, ToolFailed
+from ..loading import FolderDescription
 
 NONSENSE = "the tool's process wrote nonsense to the server"
 """Why a process is killed that answers something else."""

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ...errors import JSONObject
-from ..base import FolderSpec, PackageEntry, ToolFailed
+from ..base import ToolFailed
 from ..folder.package import LoadedPackage, load_package
 from ..functions.python_tool import call, call_async, failure
 from ..functions.results import clean
+from ..loading import FolderSpec, PackageEntry
 from ..progress import reporting_to
 from .protocol import PROGRESS, BadFrame, encode_description, encode_result, pack
 

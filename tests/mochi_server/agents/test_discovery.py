@@ -14,15 +14,9 @@ import pytest_asyncio
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService
 from mochi_server.agents import folder as folders
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.tools.base import (
-    FolderSpec,
-    LoadedFolder,
-    Tool,
-    ToolContext,
-    ToolLoader,
-    ToolOutput,
-)
+from mochi_server.tools.base import Tool, ToolContext, ToolOutput
 from mochi_server.tools.folder.snapshot import write_stamp
+from mochi_server.tools.loading import FolderSpec, LoadedFolder, ToolLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import function, noting

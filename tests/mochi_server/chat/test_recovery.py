@@ -10,7 +10,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.chat.confirmations.asking import announcement_of
+from mochi_server.chat.confirmations.announcing import announcement_of
 from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.chat.journal.base import RunWriter
 from mochi_server.chat.journal.journal import RunJournal

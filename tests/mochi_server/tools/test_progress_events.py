@@ -11,9 +11,10 @@ import anyio
 
 from mochi_server.protocol.events import ToolProgress
 from mochi_server.tools import report_progress
-from mochi_server.tools.base import FolderSpec, Tool, ToolContext, ToolOutput
+from mochi_server.tools.base import Tool, ToolContext, ToolOutput
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.functions.registered import RegisteredSource
+from mochi_server.tools.loading import FolderSpec
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.mcp import Wire, mcp_source, tool, write_config
 from tests.support.tools import write_tools

@@ -8,8 +8,9 @@ from mochi_project.management.base import FolderContents, ReloadCommand
 from mochi_project.management.folders import load_tools
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
-from mochi_server.tools.base import FolderDescription, ToolDescription
+from mochi_server.tools.base import ToolDescription
 from mochi_server.tools.folder.snapshot import RELOAD_STAMP
+from mochi_server.tools.loading import FolderDescription
 
 SAID = {True: "yes", False: "no", None: "unknown"}
 

@@ -11,16 +11,15 @@ import orjson
 from ....errors import JSONObject
 from ...codec import encode
 from ..conversation import (
-    Fields,
     Files,
     Role,
     SourceConversation,
     SourceFile,
     SourceMessage,
-    as_object,
     call_of,
     file_of_data_url,
 )
+from ..fields import Fields, as_object
 
 NAME = "chat messages"
 

@@ -6,16 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from ..conversation import (
-    Fields,
-    Files,
-    Node,
-    ReplyBuilder,
-    SourceConversation,
-    SourceFile,
-    SourceMessage,
-    as_object,
-)
+from ..conversation import Files, Node, ReplyBuilder, SourceConversation, SourceFile, SourceMessage
+from ..fields import Fields, as_object
 
 NAME = "ChatGPT"
 

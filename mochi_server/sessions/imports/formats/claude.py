@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..conversation import (
-    Fields,
     Files,
     Node,
     ReplyBuilder,
@@ -16,6 +15,7 @@ from ..conversation import (
     file_of_text,
     text_of_parts,
 )
+from ..fields import Fields
 
 NAME = "Claude"
 

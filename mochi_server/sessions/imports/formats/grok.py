@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..conversation import (
-    Fields,
-    Files,
-    Node,
-    ReplyBuilder,
-    SourceConversation,
-    SourceMessage,
-)
+from ..conversation import Files, Node, ReplyBuilder, SourceConversation, SourceMessage
+from ..fields import Fields
 
 NAME = "Grok"
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..conversation import (
-    Fields,
     Files,
     Node,
     ReplyBuilder,
@@ -16,6 +15,7 @@ from ..conversation import (
     SourceMessage,
     file_of_data_url,
 )
+from ..fields import Fields
 
 NAME = "LibreChat"
 

@@ -12,14 +12,8 @@ from typing import Final
 from urllib.parse import quote
 
 from ....errors import CannotImport
-from ..conversation import (
-    Fields,
-    LeftOut,
-    ReplyBuilder,
-    SourceConversation,
-    SourceFile,
-    SourceMessage,
-)
+from ..conversation import ReplyBuilder, SourceConversation, SourceFile, SourceMessage
+from ..fields import Fields, LeftOut
 
 NAME = "llm's logs.db"
 MAGIC: Final = b"SQLite format 3\0"

@@ -10,19 +10,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..conversation import (
-    Fields,
     Files,
-    LeftOut,
     Node,
     ReplyBuilder,
     SourceConversation,
     SourceFile,
     SourceMessage,
-    as_object,
     file_of_data_url,
     file_of_text,
     text_of_parts,
 )
+from ..fields import Fields, LeftOut, as_object
 
 NAME = "Open WebUI"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.journal import journal as journals
+from mochi_server.chat.journal import portion
 from mochi_server.chat.journal.journal import RunJournal
 from tests.support.chance import moments
 from tests.support.runs import (
@@ -237,7 +237,7 @@ async def test_a_text_that_looks_like_a_line_begins_no_run(tmp_path, journal):
 
 
 async def test_much_that_waits_is_written_in_parts(tmp_path, journal, monkeypatch):
-    monkeypatch.setattr(journals, "PART_BYTES", 200)
+    monkeypatch.setattr(portion, "PART_BYTES", 200)
     writers = [journal.begin(head(f"run_{number}")) for number in range(9)]
     for number in range(1, 26):
         for writer in writers:

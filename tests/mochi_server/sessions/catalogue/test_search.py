@@ -17,10 +17,11 @@ from mochi_server.core.leases import FileLock
 from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
+from mochi_server.sessions.catalogue.answers import MOST, Indexing, find
 from mochi_server.sessions.catalogue.database import CatalogueDatabase
 from mochi_server.sessions.catalogue.listing import ALL
 from mochi_server.sessions.catalogue.rows import Row, put_row
-from mochi_server.sessions.catalogue.search import MOST, Indexing, SessionSearch, find, put_text
+from mochi_server.sessions.catalogue.search import SessionSearch, put_text
 from mochi_server.sessions.catalogue.search_query import parse
 from mochi_server.sessions.catalogue.search_text import SearchDocument
 from mochi_server.sessions.codec import encode

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mochi_server.sessions.catalogue.answers import find, read_text
 from mochi_server.sessions.catalogue.database import CatalogueDatabase
 from mochi_server.sessions.catalogue.listing import ALL
 from mochi_server.sessions.catalogue.rows import Row, put_row
-from mochi_server.sessions.catalogue.search import find, put_text, read_text
+from mochi_server.sessions.catalogue.search import put_text
 from mochi_server.sessions.catalogue.search_query import MAX_CHARACTERS, MAX_WORDS, parse
 from mochi_server.sessions.catalogue.search_text import (
     SearchDocument,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.tools.base import FolderDescription, FolderSpec, LoadedFolder, PackageEntry
 from mochi_server.tools.folder.source import DirectorySource
+from mochi_server.tools.loading import FolderDescription, FolderSpec, LoadedFolder, PackageEntry
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import process_loader
 

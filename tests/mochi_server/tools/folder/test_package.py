@@ -11,8 +11,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from mochi_server.tools.base import FolderSpec, InvalidArguments, Problem
+from mochi_server.tools.base import InvalidArguments, Problem
 from mochi_server.tools.folder.package import LoadedPackage, load_package
+from mochi_server.tools.loading import FolderSpec
 
 GOOD = 'def {0}(a: int) -> str:\n    """Do it."""\n    return str(a)\n'
 BOTH = {

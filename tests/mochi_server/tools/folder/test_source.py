@@ -13,16 +13,10 @@ import pytest
 
 from mochi_server.agents.discovery import AGENT_TOOL
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.base import (
-    FolderSpec,
-    ToolBegun,
-    ToolContext,
-    ToolFailed,
-    ToolLoader,
-    ToolOutput,
-)
+from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolOutput
 from mochi_server.tools.folder.snapshot import write_stamp
 from mochi_server.tools.folder.source import DirectorySource
+from mochi_server.tools.loading import FolderSpec, ToolLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tools import function, noting, write_tools

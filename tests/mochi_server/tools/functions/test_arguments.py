@@ -34,8 +34,8 @@ from pydantic import (
 )
 
 from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.functions.arguments import SchemaArguments
 from mochi_server.tools.functions.python_tool import PythonTool, call
+from mochi_server.tools.functions.schema_arguments import SchemaArguments
 from mochi_server.tools.schema import ToolSchemaService
 
 from .hints import Colour, Options, Point, Size, tool_of

@@ -13,7 +13,8 @@ import pytest_asyncio
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import load_settings
 from mochi_server.sandbox.bubblewrap import BubblewrapSandbox
-from mochi_server.tools.base import LoadedFolder, ToolFailed
+from mochi_server.tools.base import ToolFailed
+from mochi_server.tools.loading import LoadedFolder
 from mochi_server.tools.process.confinement import ToolConfinement, read_needs
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions

@@ -18,7 +18,8 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
+from mochi_server.tools.base import ToolFailed
+from mochi_server.tools.loading import FolderSpec, LoadedFolder
 from mochi_server.tools.process import worker_process
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions
@@ -746,7 +747,7 @@ async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: 
 SERVER = """
     import asyncio, sys
     from pathlib import Path
-    from mochi_server.tools.base import FolderSpec
+    from mochi_server.tools.loading import FolderSpec
     from mochi_server.tools.process.loader import ProcessLoader
 
     async def main():

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mochi_server.tools.base import FolderDescription, Problem, ToolDescription
+from mochi_server.tools.base import Problem, ToolDescription
+from mochi_server.tools.loading import FolderDescription
 from mochi_server.tools.process.protocol import (
     LENGTH_BYTES,
     MAX_FRAME,
