@@ -5,13 +5,10 @@ It is the engine of the chat, over the agent's own session.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import islice
-from typing import Any
-
-import orjson
 
 from ..chat.conversation import Conversation, add_messages, calls_of, open_reply
 from ..chat.conversations import Conversations
@@ -35,10 +32,11 @@ from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import TextCallMode
 from ..tools.base import Tool, ToolFailed, ToolOutput
-from ..tools.execution import ToolExecutionService, cut
+from ..tools.execution import ToolExecutionService
 from .definition import AgentDefinition
 from .discovery import AGENT_TOOL
 from .prompt_loader import PromptLoader
+from .transcript import transcript_of
 
 AGENT_KEY = "agent_name"
 """Key in the metadata of an agent's session: the agent's name."""
@@ -174,41 +172,6 @@ def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
     owner = session.metadata.optional(AGENT_KEY)
     if owner is not None and owner != definition.name:
         raise ToolFailed(f"session {session.session_id} belongs to agent {owner!r}.")
-
-
-SILENT = "(The agent said nothing.)"
-SHORTEST_PART = 100
-
-
-def _transcript(session_id: str, messages: Iterable[JSONObject], most: int) -> str:
-    """Return ``Session ID: …``, then messages, calls and results, for the calling model.
-
-    If that is longer than ``most`` characters, the longest parts are shortened; the last one, the
-    answer, may have half of the room.
-    """
-    head = f"Session ID: {session_id}"
-    parts = [part for message in messages for part in _lines(message)] or [SILENT]
-    longest = max(map(len, parts))
-    while True:
-        shown = [cut(part, longest) for part in parts[:-1]]
-        answer = cut(parts[-1], max(longest, most // 2))
-        text = "\n\n".join([head, *shown, answer])
-        if len(text) <= most or longest <= SHORTEST_PART:
-            return text
-        longest //= 2
-
-
-def _lines(message: JSONObject) -> Iterator[str]:
-    text = message.get("content")
-    if message.get("role") == "tool":
-        yield f"Result of {message.get('tool_name')}: {text}"
-        return
-    if isinstance(text, str) and text.strip():
-        yield text.strip()
-    calls: Any = message.get("tool_calls") or []
-    for call in calls:
-        function = call["function"]
-        yield f"Call of {function['name']}: {orjson.dumps(function['arguments']).decode()}"
 
 
 ANNOUNCED = 2
@@ -381,7 +344,7 @@ class AgentRun:
             count = max(len(session.messages) - self.begin, 0)
             since = list(objects(islice(session.tail(), count)))
         most = self.calls.execution.result_characters - len(text_before) - 1
-        return _transcript(conversation.session_id, reversed(since), most)
+        return transcript_of(conversation.session_id, reversed(since), most)
 
 
 async def _each(batches: AsyncGenerator[list[Event], None]) -> AsyncGenerator[Event, None]:

@@ -7,9 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from ..protocol.completions import Finish
-from ..protocol.events import (
-    ContentDelta,
-)
+from ..protocol.events import ContentDelta
 from ..protocol.turn_request import NO_REQUEST, TurnRequest
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry

@@ -21,9 +21,7 @@ from ...errors import (
     ToolConfirmationTimeout,
     ToolExecutionDenied,
 )
-from ...protocol.events import (
-    Event,
-)
+from ...protocol.events import Event
 from ...protocol.messages import ToolCall
 from ...tools.base import Elicitation
 from ..rules.comparer import Comparer

@@ -10,18 +10,18 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
 from stat import S_ISREG
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import JsonValue
 
 from ...config.installation import own_command
-from ...core.aio import BackgroundTasks, in_thread, run_to_completion
+from ...core.aio import BackgroundTasks, in_thread
 from ...core.leases import is_locked
 from ...core.progress import ProgressReporter
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
@@ -38,11 +38,10 @@ from ..base import (
     T,
     format_of,
 )
-from ..chat_completions.provider import ChatCompletionsProvider
-from ..common.options import fields_of
 from .catalogue import CATALOGUE, CatalogueModel, lock_of_pull, weights_in
-from .engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
+from .engine import EXIT_SECONDS, Engine, missing_requirement
 from .gguf import GGUFHeader, NotGGUF, read_header
+from .served import LlamaServer, ServedModel
 
 SLOTS: Final = 2
 """Requests that run at the same time; further ones wait in llama.cpp's queue."""
@@ -68,90 +67,6 @@ _NO_LOOPS: Final[JSONObject] = {
 }
 _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
-
-
-LLAMA_OPTIONS: Final = frozenset({"top_k", "min_p", "repeat_penalty"})
-
-
-class LlamaServer(ChatCompletionsProvider):
-    """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
-
-    options = ChatCompletionsProvider.options | LLAMA_OPTIONS
-    attempts = 1
-    # Kept connections save nothing on loopback, and llama.cpp closes them at will.
-    headers: ClassVar = {"Connection": "close"}
-
-    def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
-        super().__init__(alias, base_url=endpoint.base_url, api_key=endpoint.api_key)
-        self.endpoint = endpoint
-        self.uses = 0
-        self.closed = False
-        self._sampling = sampling
-
-    def extra_body(self, request: ModelRequest) -> JSONObject:
-        own = fields_of(request.options, LLAMA_OPTIONS)
-        extra = {**self._sampling, **own, **super().extra_body(request)}
-        if not isinstance(request.think, str):
-            extra["chat_template_kwargs"] = {"enable_thinking": bool(request.think)}
-        return extra
-
-    def _effort(self, request: ModelRequest) -> str | None:
-        return super()._effort(request) if request.think else None
-
-    async def aclose(self) -> None:
-        self.closed = True
-        await super().aclose()
-
-
-class ServedModel:
-    """One model file as it is now. A child that comes back gets a new client.
-
-    The old client, and the engine of a replaced file, stay for the requests that they have.
-    """
-
-    def __init__(self, alias: str, engine: Engine, sampling: JSONObject) -> None:
-        self.engine = engine
-        self.client: LlamaServer | None = None
-        self._alias = alias
-        self._sampling = sampling
-        self._retired = False
-
-    @asynccontextmanager
-    async def use(self) -> AsyncGenerator[LlamaServer, None]:
-        async with self.engine.use() as endpoint:
-            client, old = self._client_of(endpoint)
-            client.uses += 1
-            try:
-                if old is not None:
-                    await self._close_unused(old)
-                yield client
-            finally:
-                client.uses -= 1
-                await self._close_unused(client)
-
-    def _client_of(self, endpoint: Endpoint) -> tuple[LlamaServer, LlamaServer | None]:
-        """Return the client of the child, and the one that it replaces."""
-        old = self.client
-        if old is not None and old.endpoint == endpoint and not old.closed:
-            return old, None
-        self.client = client = LlamaServer(self._alias, endpoint, self._sampling)
-        return client, old
-
-    async def _close_unused(self, client: LlamaServer) -> None:
-        if not client.uses and (self._retired or client is not self.client) and not client.closed:
-            await run_to_completion(client.aclose())
-
-    async def retire(self) -> None:
-        """Take no new requests; the child may end after the present ones."""
-        self._retired = True
-        await self.engine.retire()
-        if self.client is not None:
-            await self._close_unused(self.client)
-
-    async def aclose(self) -> None:
-        if self.client is not None:
-            await self.client.aclose()
-        await self.engine.aclose()
 
 
 class LocalProvider(Provider):

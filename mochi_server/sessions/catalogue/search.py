@@ -46,8 +46,6 @@ _BATCH_BYTES = 500_000
 
 _TIDY_SESSIONS = 1000
 _TELL_SECONDS = 0.1
-
-
 _WITHOUT_TEXT = "WHERE NOT is_problem AND text_version IS NOT version"
 _PUT_TEXT = f"""
 INSERT INTO texts (rowid, {COLUMNS}) VALUES (?{", ?" * len(SearchDocument._fields)})

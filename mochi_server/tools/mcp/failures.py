@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from ...core.logs import one_line
 from ...core.problems import placed_text
-from .redaction import SecretValues
+from .secret_values import SecretValues
 
 if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError

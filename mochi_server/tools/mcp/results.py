@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from ...core.logs import one_line
 from ..base import ToolFailed, ToolFile, ToolOutput
 from ..functions.results import clean
-from .redaction import SecretValues
+from .secret_values import SecretValues
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

@@ -27,7 +27,8 @@ from ....config import environment_variables, tool_environment, variables_of_fil
 from ....core.problems import place_of, problem_text
 from ....errors import JSONObject
 from ..descriptions import offered_part
-from ..redaction import SecretValues, redacted_server, secrets_of
+from ..redaction import redacted_server, secrets_of
+from ..secret_values import SecretValues
 
 MAX_NAME = 40
 """Characters; vendors allow 64 for a tool, whose name begins with that of its server."""

@@ -21,7 +21,7 @@ from ....core.files import make_folder, replace_file
 from ....core.logs import one_line
 from ....errors import JSONObject, McpAuthorizationInvalid
 from ..config.entry import McpServerConfig, McpServerUnusable
-from ..redaction import SecretValues
+from ..secret_values import SecretValues
 from .tokens import TokenFile, key_of
 
 if TYPE_CHECKING:

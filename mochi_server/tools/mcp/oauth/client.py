@@ -24,7 +24,7 @@ from ....constants import LOOPBACK_HOSTS
 from ....core.aio import in_thread
 from ....errors import JSONObject
 from ..config.entry import McpServerConfig
-from ..redaction import SecretValues
+from ..secret_values import SecretValues
 from ..transports.http import limited_client
 from .addresses import AddressGuard
 from .tokens import AuthorizationNeeded, TokenFile

@@ -31,7 +31,7 @@ from ..descriptions import (
 )
 from ..failures import error_text, first_problems
 from ..prompt_descriptions import MAX_PROMPTS, McpPromptDescription, describe_prompt
-from ..redaction import SecretValues, redact_logs
+from ..secret_values import SecretValues, redact_logs
 
 if TYPE_CHECKING:
     from mcp.client.client import Client

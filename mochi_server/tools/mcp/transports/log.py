@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...process.output import printable
-from ..redaction import SecretValues
+from ..secret_values import SecretValues
 
 LOG_LINES = 200
 LOG_LINE = 2_000

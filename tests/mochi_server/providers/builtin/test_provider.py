@@ -26,7 +26,8 @@ from mochi_server.errors import (
 )
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
-from mochi_server.providers.builtin.provider import SLOTS, LlamaServer, LocalProvider
+from mochi_server.providers.builtin.provider import SLOTS, LocalProvider
+from mochi_server.providers.builtin.served import LlamaServer
 from tests.support.local_model import MODEL, folder_with_model
 from tests.support.waiting import until
 

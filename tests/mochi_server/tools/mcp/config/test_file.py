@@ -19,7 +19,8 @@ from mochi_server.errors import (
 )
 from mochi_server.tools.mcp.config.entry import McpOptions, McpServerConfig, McpServerUnusable
 from mochi_server.tools.mcp.config.file import MAX_SERVERS, McpConfig, McpConfigFile
-from mochi_server.tools.mcp.redaction import SecretValues, secrets_of
+from mochi_server.tools.mcp.redaction import secrets_of
+from mochi_server.tools.mcp.secret_values import SecretValues
 
 CLAUDE = {
     "mcpServers": {

@@ -25,7 +25,7 @@ from mochi_server.tools.mcp.oauth import addresses
 from mochi_server.tools.mcp.oauth import authorizations as module
 from mochi_server.tools.mcp.oauth.addresses import AddressGuard, AddressRefused
 from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
-from mochi_server.tools.mcp.redaction import SecretValues
+from mochi_server.tools.mcp.secret_values import SecretValues
 from mochi_server.tools.mcp.servers.server import McpServerStatus
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Source, mcp_source, write_config
