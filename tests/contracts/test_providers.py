@@ -343,12 +343,23 @@ async def test_a_stream_is_text_and_one_finish_at_its_end(talk: Talk) -> None:
     assert "Paris" in "".join(texts)
 
 
+FEW_SHAPES = {
+    *("bare_newline_in_a_text", "deepseek", "end_of_a_mark_is_left", "hermes_two"),
+    *("mark_within_a_text", "number_beyond_64_bits", "qwen_coder_xml_over_lines"),
+    *("text_fence_of_python", "text_inline_code_over_lines", "text_poem_in_braces"),
+}
+"""Those with white space, signs and numbers that a provider might change on the way."""
+
+
 @each_service(local=NOT_TOLD)
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 100_000])
 async def test_each_shape_is_its_calls_or_exactly_its_text(talk: Talk, size: int) -> None:
-    """The table of ``tests/data/text_calls``, in single characters and whole."""
+    """The table of ``tests/data/text_calls``, in single characters and whole.
+
+    How a text is read does not depend on who has sent it: one service sends them all.
+    """
     expected, seen = {}, {}
-    for name in SHAPES:
+    for name in SHAPES if isinstance(talk.service, Ollama) else FEW_SHAPES:
         text, shown, calls = shape(name)
         talk.service.says([], [text[at : at + size] for at in range(0, len(text), size)])
         await talk.begin_anew()
