@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
@@ -387,7 +387,7 @@ OF_CLAIMS = ("claim", "edit_or_create", "release", "renew", "kill")
 STEPS_OF_CLAIMS = [*itertools.product(OF_CLAIMS, (0, 1)), ("expire", 0)]
 
 DEPTH = int(os.environ.get("MOCHI_MODEL_DEPTH", "2"))
-EXAMPLES = int(os.environ.get("MOCHI_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("MOCHI_MODEL_EXAMPLES", "40"))
 
 Make = Callable[[], Bench]
 
@@ -429,12 +429,20 @@ async def run(make: Make, steps: Sequence[tuple[str, int]]) -> None:
         await world.end()
 
 
-@pytest.mark.timeout(480)  # it takes half a minute
+OVERTAKEN = [("claim", 0), ("expire", 0), ("claim", 1)]
+"""The claim of a process has lapsed, and another one has claimed the session."""
+AGAIN = [("release", 0), ("claim", 0)]
+
+
+@pytest.mark.timeout(480)
 @settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=20, max_size=40))
+@example([*OVERTAKEN, *AGAIN])
+@example([*OVERTAKEN, ("expire", 0), ("renew", 0), *AGAIN])
+@example([*OVERTAKEN, ("edit_or_create", 0), ("update", 0), *AGAIN])
 async def test_storages_do_what_the_model_does(make: Make, steps: list[tuple[str, int]]) -> None:
     await run(make, steps)
 
