@@ -225,12 +225,16 @@ async def test_no_answer_is_read_whole_whatever_its_size(flood, name, call, stat
     assert len(caught.value.message) < 2000
 
 
+@pytest.fixture(scope="module")
+def packed() -> bytes:
+    """Two hundred megabytes of one letter, which are two hundred kilobytes on the wire."""
+    packer = zlib.compressobj(wbits=31)
+    return b"".join([packer.compress(b"x" * MEGABYTE) for _ in range(ENDLESS)]) + packer.flush()
+
+
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("call", ["list", "stream"])
-async def test_what_a_small_answer_inflates_to_is_bounded(flood, name, call):
-    """Two hundred megabytes of one letter are two hundred kilobytes on the wire."""
-    packer = zlib.compressobj(wbits=31)
-    packed = b"".join([packer.compress(b"x" * MEGABYTE) for _ in range(ENDLESS)]) + packer.flush()
+async def test_what_a_small_answer_inflates_to_is_bounded(flood, packed, name, call):
     kind = SSE if call == "stream" and name != "ollama" else JSON
     flood.answer(kind, packed, b"", headers="Content-Encoding: gzip\r\n")
     provider = MAKERS[name](flood.url)
