@@ -35,6 +35,8 @@ from tests.support.databases import database_alias
 from tests.support.redis import needs_redis
 
 ID = "one"
+LOST = r"taken it over|forgotten the claim"
+"""What a process is told that has lost its claim."""
 
 
 class Bench:
@@ -254,7 +256,8 @@ class World:
         process.claim, process.turn = AsyncExitStack(), Turn(next(self.numbers))
         with self.checking_lapsed(process):
             version = await process.claim.enter_async_context(process.storage.claim(ID))
-        assert (version is None) == (self.state.content is None)
+        known = await process.storage.version(ID) if self.state.content is not None else None
+        assert version == known
         self.state = replace(self.state, claimed_by=process.turn, lease=process.turn)
 
     async def release(self, process: Process) -> None:
@@ -284,7 +287,7 @@ class World:
             self.written(text)
             process.remembered = (text, version)
         else:
-            with pytest.raises(StorageError):
+            with pytest.raises(StorageError, match=LOST):
                 await write
 
     async def _create(self, storage: SessionStorage, text: bytes) -> tuple[int, ...]:
@@ -309,7 +312,7 @@ class World:
             with pytest.raises((SessionChanged, StorageError)):
                 await write
         elif not self.may_write(process):
-            with pytest.raises(StorageError):
+            with pytest.raises(StorageError, match=LOST):
                 await write
         else:
             process.remembered = (text, await write)
@@ -329,6 +332,9 @@ class World:
     async def delete(self, process: Process) -> None:
         if self.state.content is None:
             return
+        if not self.may_write(process):
+            with pytest.raises(StorageError, match=LOST):
+                await process.storage.delete(ID)
         if process.turn or self.state.lease:
             await self.claim(process)  # is refused
             return
@@ -442,7 +448,8 @@ AGAIN = [("release", 0), ("claim", 0)]
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=20, max_size=40))
 @example([*OVERTAKEN, *AGAIN])
 @example([*OVERTAKEN, ("expire", 0), ("renew", 0), *AGAIN])
-@example([*OVERTAKEN, ("edit_or_create", 0), ("update", 0), *AGAIN])
+@example([*OVERTAKEN, ("edit_or_create", 0), ("update", 0), ("delete", 0), *AGAIN])
+@example([("claim", 0), ("expire", 0), ("claim", 0), ("claim", 1), ("edit_slowly", 1), *AGAIN])
 async def test_storages_do_what_the_model_does(make: Make, steps: list[tuple[str, int]]) -> None:
     await run(make, steps)
 

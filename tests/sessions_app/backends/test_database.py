@@ -78,19 +78,6 @@ async def rows(storage: DatabaseStorage) -> list[StoredSession]:
     return await storage._threads.run(lambda: list(storage._rows()))
 
 
-async def test_other_processes_see_sessions_and_claims(make_storage: MakeStorage):
-    here, there = make_storage(), make_storage()
-    version = await here.write("one", [b"text"])
-    assert await there.read("one") == (b"text", version)
-    async with here.claim("one") as claimed:
-        assert claimed == version
-        with pytest.raises(SessionBusy):
-            async with there.claim("one"):
-                pass
-    async with there.claim("one"):
-        pass
-
-
 async def test_collections_do_not_see_each_other(alias: str, make_storage: MakeStorage):
     people, agents = make_storage(), DatabaseStorage(alias=alias, name="agent_chats")
     await people.write("one", [b"of people"])

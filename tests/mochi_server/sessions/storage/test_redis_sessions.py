@@ -10,11 +10,10 @@ import pytest
 
 from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
-from mochi_server.errors import SessionBusy, SessionNotFound, StorageError
+from mochi_server.errors import SessionNotFound, StorageError
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
-from mochi_server.sessions.storage.base import SessionChanged
 from mochi_server.sessions.storage.redis import RedisStorage
 from tests.support.lines import line_to
 from tests.support.outages import change_during_restart
@@ -44,50 +43,6 @@ async def storages(redis):
         await each.aclose()
 
 
-async def test_other_processes_see_sessions_and_claims(storages):
-    here, there = storages
-    version = await here.write("one", [b"text"])
-    assert await there.read("one") == (b"text", version)
-    async with here.claim("one") as claimed:
-        assert claimed == version
-        with pytest.raises(SessionBusy):
-            async with there.claim("one"):
-                pass
-    async with there.claim("one"):
-        pass
-
-
-async def test_who_was_taken_for_dead_cannot_write_any_more(redis, storages):
-    late, next_one = storages
-    await late.write("one", [b"first"])
-    async with late.claim("one"):
-        await redis.command(f"DEL {CLAIM}")  # its lease has expired: it has stood still
-        async with next_one.claim("one"):
-            await next_one.write("one", [b"second"])
-            with pytest.raises(StorageError, match="taken it over"):
-                await late.write("one", [b"late"])
-        with pytest.raises(StorageError, match="taken it over"):
-            await late.write("one", [b"too late"])
-        with pytest.raises(StorageError, match="taken it over"):
-            await late.delete("one")
-        assert (await next_one.read("one"))[0] == b"second"
-    async with late.claim("one"):  # it may take it again, as any other
-        await late.write("one", [b"third"])
-
-
-async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expired(redis, storages):
-    here, there = storages
-    async with here.claim("one"):
-        await redis.command(f"DEL {CLAIM}")
-        with pytest.raises(SessionBusy):
-            async with here.claim("one"):
-                pass
-        async with there.claim("one"):
-            pass
-    async with here.claim("one"):
-        pass
-
-
 async def test_whose_claim_redis_has_forgotten_cannot_write(redis, storages):
     """Redis goes on with a copy that is behind; the session may be too."""
     here, there = storages
@@ -112,18 +67,6 @@ async def test_claims_are_renewed_and_given_back(redis):
         await until(redis.keys, lambda answer: CLAIM in answer)
     assert await redis.keys() == []
     await storage.aclose()
-
-
-async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(redis, storages):
-    slow, quick = storages
-    await slow.write("one", [b"first"])
-    async with slow.lock("one") as held:
-        await redis.command("DEL mochi:sessions:lock:one")
-        async with quick.lock("one") as other:
-            await other.write([b"second"])
-        with pytest.raises(SessionChanged):
-            await held.write([b"slow"])
-    assert (await quick.read("one"))[0] == b"second"
 
 
 async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis):
