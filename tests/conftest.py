@@ -32,6 +32,7 @@ from tests.support import forked
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
+from tests.support.turns import Bench, bench
 
 OF_THE_RUNTIME = {
     *("MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES", "MOCHI_CONFIRMATIONS"),
@@ -137,6 +138,13 @@ async def ollama() -> AsyncIterator[FakeOllama]:
 def ollama_url(ollama: FakeOllama) -> str:
     """Its address, for tests that order nothing of it."""
     return ollama.url
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    """A runtime without a web server, for tests that need nothing in its folder."""
+    async with bench(tmp_path, ollama) as found:
+        yield found
 
 
 @pytest_asyncio.fixture

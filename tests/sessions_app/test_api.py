@@ -5,6 +5,7 @@ import pytest
 
 from mochi_project.runtime import get_runtime
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from tests.support.api import error_of
 from tests.support.tools import function, write_tools
 
 ALWAYS = "always_confirm"
@@ -14,10 +15,6 @@ TOOLS = {"tools": ["add"], "tool_group": None, "execution_policy": "never_confir
 async def with_messages(session_id, *messages):
     async with get_runtime().sessions.edit(session_id) as session:
         session.append(*messages)
-
-
-def error_of(response):
-    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_a_new_session_answers_what_was_asked_for(api):

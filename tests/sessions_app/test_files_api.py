@@ -11,6 +11,7 @@ import pytest
 
 from mochi_project.runtime import get_runtime
 from mochi_server.workspace import session_folders
+from tests.support.api import error_of
 
 pytestmark = pytest.mark.usefixtures("with_workspaces")
 
@@ -31,10 +32,6 @@ async def put(api, session_id, path, content, **options):
         content_type="application/octet-stream",
         **options,
     )
-
-
-def error_of(response):
-    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_a_file_is_uploaded_listed_downloaded_and_deleted(api):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from mochi_server.agents import AgentDefinition
 from mochi_server.doctor.extensions import check_agents
@@ -19,25 +18,15 @@ from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.mcp_clients import Person, client_of, text_of
 from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tools import function, write_tools
-from tests.support.turns import Bench, bench, read_all, read_until
+from tests.support.turns import Bench, bench, call, read_all, read_until
 from tests.support.waiting import until
 
 ENDED = "its process ended with exit code 3 (no, I am not)"
 READ = tool("read", annotations={"readOnlyHint": True})
 
 
-@pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, ollama) as found:
-        yield found
-
-
 def clerk(folder: Path, *lines: str, name: str = "clerk") -> None:
     write_skill(folder / "agents" / name, f"description: The {name}.", *lines, body=f"I am {name}.")
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
 
 
 def ordered(ollama: FakeOllama, *calls: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.text_calls import TOOLS
-from tests.support.turns import Bench, bench, text_of
+from tests.support.turns import Bench, text_of
 
 CONVERT, WEATHER = TOOLS[:2]
 ROME = '{"city": "Rome"}'
@@ -29,12 +29,6 @@ class Town(BaseModel):
 
     name: str
     people: int
-
-
-@pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, ollama) as found:
-        yield found
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.chromium import CHROMIUM, needs_chromium
 from tests.support.fake_ollama import FakeOllama
 from tests.support.mcp import call as call_tool
 from tests.support.mcp import mcp_source, write_config
-from tests.support.turns import Bench, bench, read_all, read_until
+from tests.support.turns import Bench, bench, call, read_all, read_until
 from tests.support.waiting import until
 
 SERVERS = Path(__file__).parents[1] / "mcp_servers"
@@ -47,12 +47,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     subprocess.run(command, cwd=folder, check=True, timeout=300, capture_output=True)
     return folder / "node_modules" / ".bin"
-
-
-@pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
-    async with FakeOllama() as fake:
-        yield fake
 
 
 @pytest.fixture
@@ -81,10 +75,6 @@ def page() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/page.html"
         server.shutdown()
         thread.join()
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
 
 
 def results(events: list[Event]) -> dict[str, Any]:

@@ -8,17 +8,13 @@ import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
+from tests.support.api import events_of
 from tests.support.sse import events
 from tests.support.tools import PlainSource
 
 
 def sent(ollama):
     return ollama.chats[-1].get("options", {})
-
-
-async def read(response):
-    with anyio.fail_after(30):
-        return [event async for event in events(response.streaming_content)]
 
 
 async def test_a_session_keeps_its_options(api, ollama):
@@ -77,7 +73,7 @@ async def test_the_simple_routes_take_options_and_name_those_that_are_not_taken(
     assert options.items() <= sent(ollama).items()
     body["model"] = "test/words"
     assert (await api.post("/chat", body)).json()["ignored_options"] == ["min_p"]
-    chunks = await read(await api.post("/chat/stream", body))
+    chunks = await events_of(await api.post("/chat/stream", body))
     assert chunks[-1].data["ignored_options"] == ["min_p"]
     assert "ignored_options" not in chunks[0].data
 

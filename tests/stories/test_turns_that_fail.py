@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,6 @@ BEFORE_ANY_BYTE = {
     "err_forbidden_host": "OLLAMA_UNREACHABLE",
     "err_no_route": "OLLAMA_ERROR",
 }
-
-
-@pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, ollama) as found:
-        yield found
 
 
 def endless(ollama: FakeOllama) -> Reply:

@@ -11,13 +11,13 @@ import anyio
 import pytest
 
 from mochi_server.config import load_settings
-from mochi_server.protocol.events import AgentStart, Event
+from mochi_server.protocol.events import AgentStart
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.memory import MemoryStorage
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
-from tests.support.turns import MODEL, Bench, bench, kinds, roles, text_of
+from tests.support.turns import MODEL, Bench, bench, call, kinds, of_kind, roles, text_of
 
 CODER = '''
 __all__ = ["read", "write"]
@@ -47,12 +47,6 @@ def write_agent(folder: Path, name: str, *lines: str, code: str = CODER) -> None
 
 
 @pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
-    async with FakeOllama() as fake:
-        yield fake
-
-
-@pytest.fixture
 async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     write_agent(tmp_path, "coder")
     async with bench(tmp_path, ollama) as found:
@@ -64,14 +58,6 @@ async def session_with(engine: Bench, *agents: str, policy: str = "never_confirm
         agent_settings=AgentSettings(enabled_agents=list(agents)),
         tool_settings=ToolSettings(execution_policy=ToolExecutionPolicy(policy)),
     )
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
-
-
-def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [dict(event.payload()) for event in events if event.type == kind]
 
 
 async def test_an_agent_plans_works_and_its_output_goes_back(

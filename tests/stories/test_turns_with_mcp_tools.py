@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,10 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.images import png
 from tests.support.mcp import Wire, is_running, tool, write_config
 from tests.support.server import ROOT
-from tests.support.turns import Bench, bench, kinds, read_all, read_until
+from tests.support.turns import Bench, call, kinds, read_all, read_until
 from tests.support.waiting import until
 
 READ = tool("read", annotations={"readOnlyHint": True})
-
-
-@pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
-    async with FakeOllama() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, ollama) as found:
-        yield found
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
 
 
 def results(events: list[Event]) -> list[dict[str, Any]]:

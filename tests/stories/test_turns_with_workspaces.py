@@ -23,12 +23,6 @@ TOOLS = [
 ]
 
 
-@pytest.fixture
-async def ollama() -> AsyncIterator[FakeOllama]:
-    async with FakeOllama() as fake:
-        yield fake
-
-
 @pytest.fixture(params=["bubblewrap", "process"])
 async def engine(
     tmp_path: Path, ollama: FakeOllama, request: pytest.FixtureRequest

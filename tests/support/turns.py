@@ -154,3 +154,13 @@ def text_of(events: list[Event], kind: str = "content_delta") -> str:
 def roles(messages: list[dict[str, Any]]) -> list[str]:
     """Who said something, in order."""
     return [message["role"] for message in messages]
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    """A call that a model makes."""
+    return {"name": tool, "arguments": arguments}
+
+
+def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    """The data of the events of this name."""
+    return [dict(event.payload()) for event in events if event.type == kind]

@@ -2,19 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-import anyio
 import pytest
 
-from tests.support.sse import events
-
-
-def error_of(response):
-    return response.status_code, response.json()["error"]["code"]
-
-
-async def read(response):
-    with anyio.fail_after(30):
-        return [event async for event in events(response.streaming_content)]
+from tests.support.api import error_of, events_of
 
 
 async def test_a_reply_comes_in_one_piece(api, ollama):
@@ -42,7 +32,7 @@ async def test_without_a_message_the_last_one_is_answered_again(api, ollama, rou
     response = await api.post(f"/chat/{session_id}{route}", body)
     assert response.status_code == 200
     if route:
-        await read(response)
+        await events_of(response)
     stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
     assert [message["content"] for message in stored] == ["Hello", "second"]
 
@@ -91,7 +81,7 @@ async def test_an_ollama_that_went_away_is_a_bad_gateway(api, ollama, route):
     await ollama.__aexit__(None, None, None)
     response = await api.post(f"/chat/{session_id}{route}", {"message": "x"})
     if response.status_code == 200:  # known to the cache: the stream tells
-        received = await read(response)
+        received = await events_of(response)
         assert [event.event for event in received] == ["run_start", "error", "done"]
         assert received[1].data["code"] == "OLLAMA_UNREACHABLE"
     else:
@@ -107,7 +97,7 @@ async def test_a_second_turn_is_refused_while_the_first_one_runs(api, ollama):
         response = await api.post(f"/chat/{session_id}{route}", {"message": "two"})
         assert error_of(response) == (409, "SESSION_BUSY")
     gate.set()
-    assert (await read(first))[-1].event == "done"
+    assert (await events_of(first))[-1].event == "done"
     stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
     assert [message["content"] for message in stored] == ["one", "slow"]
 

@@ -19,6 +19,7 @@ from mochi_server.core.clock import timestamp, utc_now
 from mochi_server.errors import ConfirmationNotStored, JSONObject
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
+from tests.support.api import error_of
 from tests.support.confirmations import NO, YES, make_confirmation
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -94,10 +95,6 @@ def decision(turn: Asking, **fields: Any) -> Any:
     return {"confirmation_id": confirmation_id, "approved": True, **fields}
 
 
-async def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
-
-
 async def test_an_allowed_call_runs(api, asking):
     answer = await api.post(path(asking), decision(asking))
     assert (answer.status_code, answer.json()) == (200, decision(asking))
@@ -122,7 +119,7 @@ async def test_changed_arguments_replace_the_models(api, asking):
 
 async def test_arguments_that_do_not_fit_leave_the_question_open(api, asking):
     answer = await api.post(path(asking), decision(asking, arguments={"a": "many"}))
-    assert await code(answer) == (422, "VALIDATION_ERROR")
+    assert error_of(answer) == (422, "VALIDATION_ERROR")
     listed = await api.get(f"/chat/{asking.session_id}/confirmations")
     assert len(listed.json()["confirmations"]) == 1
     assert (await api.post(path(asking), decision(asking))).status_code == 200
@@ -145,14 +142,14 @@ async def test_the_list_has_what_the_event_said(api, asking):
 async def test_the_second_decision_is_not_found(api, asking):
     await api.post(path(asking), decision(asking))
     answer = await api.post(path(asking), decision(asking, approved=False))
-    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(answer) == (404, "CONFIRMATION_NOT_FOUND")
     await finished(asking)
 
 
 async def test_another_session_cannot_decide(api, asking):
     other = await api.new_session()
     answer = await api.post(f"/chat/{other}/confirm-tool", decision(asking))
-    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(answer) == (404, "CONFIRMATION_NOT_FOUND")
     assert (await api.get(f"/chat/{other}/confirmations")).json() == {"confirmations": []}
 
 
@@ -166,7 +163,7 @@ async def test_a_late_decision_is_told_so_and_the_call_was_denied(api, hasty, as
     await finished(asking)
     assert asking.result()["code"] == "TOOL_CONFIRMATION_TIMEOUT"
     answer = await api.post(path(asking), decision(asking))
-    assert await code(answer) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+    assert error_of(answer) == (408, "TOOL_CONFIRMATION_TIMEOUT")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +183,7 @@ async def test_a_late_decision_is_told_so_and_the_call_was_denied(api, hasty, as
 )
 async def test_a_body_of_another_shape_is_refused(api, body):
     answer = await api.post("/chat/0123456789/confirm-tool", body)
-    assert await code(answer) == (422, "VALIDATION_ERROR")
+    assert error_of(answer) == (422, "VALIDATION_ERROR")
 
 
 @pytest.mark.parametrize("name", ["conf_1", "", "../x", "a b", "é", "x" * 5000, "\x00"])
@@ -194,9 +191,9 @@ async def test_an_unknown_confirmation_is_not_found(api, name):
     session_id = await api.new_session()
     body = {"confirmation_id": name, "approved": True}
     answer = await api.post(f"/chat/{session_id}/confirm-tool", body)
-    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(answer) == (404, "CONFIRMATION_NOT_FOUND")
     answer = await api.post("/chat/nowhere/confirm-tool", body)
-    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(answer) == (404, "CONFIRMATION_NOT_FOUND")
 
 
 async def test_the_list_of_an_unknown_session_is_not_found(api):
@@ -210,10 +207,10 @@ async def test_a_folder_of_confirmations_that_cannot_be_used_is_said(api, mochi)
     mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
     mochi.state_path.write_text("no folder")
     answer = await api.get(f"/chat/{session_id}/confirmations")
-    assert await code(answer) == (507, ConfirmationNotStored.code)
+    assert error_of(answer) == (507, ConfirmationNotStored.code)
     body = {"confirmation_id": "conf_1", "approved": True}
     answer = await api.post(f"/chat/{session_id}/confirm-tool", body)
-    assert await code(answer) == (507, ConfirmationNotStored.code)
+    assert error_of(answer) == (507, ConfirmationNotStored.code)
 
 
 # ---- the inbox, and what it remembers ---------------------------------------------------------
@@ -244,7 +241,7 @@ async def test_all_sessions_are_listed_and_can_be_filtered(api):
     assert await listed(api, "?older_than=3600") == [one, two]
     assert await listed(api, "?tool=read&session_id=two") == []
     for wrong in ("?older_than=-1", "?older_than=x", "?limit=0", "?limit=1001", "?cursor=x"):
-        assert await code(await api.get(f"/confirmations{wrong}")) == (422, "VALIDATION_ERROR")
+        assert error_of(await api.get(f"/confirmations{wrong}")) == (422, "VALIDATION_ERROR")
 
 
 async def test_an_entry_shows_what_is_hidden(api):
@@ -272,13 +269,13 @@ async def test_pages_have_each_entry_once_also_while_some_are_decided(api):
 
 async def test_a_decision_needs_only_the_id(api):
     name = await put()
-    assert await code(await api.post("/confirmations/conf_0", {"approved": True})) == (
+    assert error_of(await api.post("/confirmations/conf_0", {"approved": True})) == (
         404,
         "CONFIRMATION_NOT_FOUND",
     )
     for wrong in ({}, {"approved": True, "confirmation_id": "conf_0"}, {"approved": 1}):
         answer = await api.post(f"/confirmations/{name}", wrong)
-        assert await code(answer) == (422, "VALIDATION_ERROR")
+        assert error_of(answer) == (422, "VALIDATION_ERROR")
     body = {"approved": False, "reason": "No.", "confirmation_id": name}
     answer = await api.post(f"/confirmations/{name}", body)
     assert (answer.status_code, answer.json()) == (
@@ -287,13 +284,13 @@ async def test_a_decision_needs_only_the_id(api):
     )
     assert await listed(api) == []
     answer = await api.post(f"/confirmations/{name}", {"approved": True})
-    assert await code(answer) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(answer) == (404, "CONFIRMATION_NOT_FOUND")
 
 
 async def test_a_late_decision_is_told_so(api):
     name = await put(expires_at=timestamp(utc_now()))
     answer = await api.post(f"/confirmations/{name}", {"approved": True})
-    assert await code(answer) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+    assert error_of(answer) == (408, "TOOL_CONFIRMATION_TIMEOUT")
 
 
 async def test_an_approval_becomes_a_rule_that_can_be_removed(api, mochi):
@@ -322,13 +319,13 @@ async def test_an_approval_becomes_a_rule_that_can_be_removed(api, mochi):
         "loopback",
     )
     assert json.loads(mochi.rules_path.read_text())[0]["id"] == made["tool"]
-    assert await code(await api.delete(f"/policies/{made['session']}")) == (404, "POLICY_NOT_FOUND")
+    assert error_of(await api.delete(f"/policies/{made['session']}")) == (404, "POLICY_NOT_FOUND")
     answer = await api.delete(f"/policies/{made['session']}?session_id={session}")
     assert answer.status_code == 204
     assert (await api.delete(f"/policies/{made['tool']}")).status_code == 204
     answer = (await api.get(f"/policies?session_id={session}")).json()
     assert answer == {"policies": [], "problems": []}
-    assert await code(await api.get("/policies?session_id=nowhere")) == (404, "SESSION_NOT_FOUND")
+    assert error_of(await api.get("/policies?session_id=nowhere")) == (404, "SESSION_NOT_FOUND")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +346,7 @@ async def test_rules_that_cannot_be_read_are_said(api, mochi):
     mochi.rules_path.write_text("[]]")
     (problem,) = (await api.get("/policies")).json()["problems"]
     assert "policies.json" in problem
-    assert await code(await api.delete("/policies/rule_1")) == (500, "POLICIES_INVALID")
+    assert error_of(await api.delete("/policies/rule_1")) == (500, "POLICIES_INVALID")
 
 
 async def test_the_history_says_who_when_what_and_what_ran(api):
@@ -441,4 +438,4 @@ async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
 async def test_a_store_that_fails_is_said(api, mochi, path):
     mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
     mochi.state_path.write_text("no folder")
-    assert await code(await api.get(path)) == (507, "CONFIRMATION_NOT_STORED")
+    assert error_of(await api.get(path)) == (507, "CONFIRMATION_NOT_STORED")

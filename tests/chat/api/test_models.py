@@ -13,13 +13,10 @@ from mochi_server.config.installation import own_command
 from mochi_server.providers.builtin import pull as pulling
 from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.providers.status import STATUS_SECONDS
+from tests.support.api import error_of
 from tests.support.model_hub import CONTENT, MODEL, NAME, Hub, running_hub
 from tests.support.server import NOBODY
 from tests.support.sse import events
-
-
-def error_of(response):
-    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_models_that_can_chat_are_listed_with_all_fields(api):

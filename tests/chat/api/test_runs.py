@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
-from tests.support.sse import events
+from tests.support.api import error_of, events_of
 from tests.support.waiting import until
-
-
-def error_of(response):
-    return response.status_code, response.json()["error"]["code"]
-
-
-async def read(response):
-    with anyio.fail_after(30):
-        return [event async for event in events(response.streaming_content)]
 
 
 def text_of(received):
@@ -38,20 +28,20 @@ async def test_a_stream_names_its_run_and_can_be_read_again(api, ollama):
     session_id = await api.new_session()
     response = await api.post(f"/chat/{session_id}/stream", {"message": "Capital of France?"})
     run_id = response["X-Run-Id"]
-    first = await read(response)
+    first = await events_of(response)
     assert first[0].event == "run_start"
     assert set(first[0].data) == {"run_id", "session_id", "model", "started_at"}
     assert first[0].data["run_id"] == run_id
     for path in (f"/runs/{run_id}/events", f"/chat/{session_id}/stream"):
         response = await api.get(path)
         assert response["X-Run-Id"] == run_id
-        again = await read(response)
+        again = await events_of(response)
         assert text_of(again) == "Paris."
         assert again[-1] == first[-1]
-        rest = await read(await api.get(f"{path}?after={first[1].id}"))
+        rest = await events_of(await api.get(f"{path}?after={first[1].id}"))
         assert text_of(rest) == "ris."
         header = {"Last-Event-ID": first[2].id}
-        rest = await read(await api.get(f"{path}?after=1", headers=header))
+        rest = await events_of(await api.get(f"{path}?after=1", headers=header))
         assert [event.event for event in rest] == ["message_complete", "done"]
         assert (await api.get(f"{path}?after={first[-1].id}")).status_code == 204
         header = {"Last-Event-ID": first[-1].id}
@@ -61,14 +51,14 @@ async def test_a_stream_names_its_run_and_can_be_read_again(api, ollama):
 @pytest.mark.parametrize("last", ["", "x", "-1", "9" * 30])
 async def test_a_last_event_id_that_is_none_of_ours_is_not_used(api, last):
     session_id = await api.new_session()
-    await read(await api.post(f"/chat/{session_id}/stream", {"message": "Hi"}))
+    await events_of(await api.post(f"/chat/{session_id}/stream", {"message": "Hi"}))
     response = await api.get(f"/chat/{session_id}/stream", headers={"Last-Event-ID": last})
-    assert (await read(response))[-1].event == "done"
+    assert (await events_of(response))[-1].event == "done"
 
 
 async def test_head_of_a_stream_has_no_body(api):
     session_id = await api.new_session()
-    await read(await api.post(f"/chat/{session_id}/stream", {"message": "Hi"}))
+    await events_of(await api.post(f"/chat/{session_id}/stream", {"message": "Hi"}))
     response = await api("HEAD", f"/chat/{session_id}/stream")
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/event-stream")
@@ -148,7 +138,7 @@ async def test_a_run_that_shall_continue_does_without_its_reader(api, gate, rout
     response = await api.post(route.format(id=session_id), body)
     response.close()
     gate.set()
-    received = await read(await api.get(f"/chat/{session_id}/stream"))
+    received = await events_of(await api.get(f"/chat/{session_id}/stream"))
     assert (text_of(received), received[-1].event) == ("So on", "done")
 
 
@@ -156,7 +146,7 @@ async def test_a_simple_stream_ends_with_an_error_when_its_run_is_stopped(api, g
     session_id = await api.new_session()
     response = await api.post("/chat/stream", {"message": "Hi", "session_id": session_id})
     stopping = asyncio.ensure_future(api.post(f"/runs/{response['X-Run-Id']}/stop"))
-    received = await read(response)
+    received = await events_of(response)
     assert (await stopping).json()["state"] == "stopped"
     assert received[-1].event == "error"
     assert received[-1].data["code"] == "RUN_STOPPED"
@@ -174,8 +164,8 @@ async def test_a_message_can_wait_for_the_run_before_it(api, gate, ollama):
     assert (await api.get(f"/runs/{accepted['run_id']}")).json()["state"] == "queued"
     second = await api.get(f"/runs/{accepted['run_id']}/events")
     gate.set()
-    assert text_of(await read(first)) == "So on"
-    assert text_of(await read(second)) == "Next."
+    assert text_of(await events_of(first)) == "So on"
+    assert text_of(await events_of(second)) == "Next."
 
 
 async def test_a_message_can_interrupt_the_run_before_it(api, gate, ollama):
@@ -185,4 +175,4 @@ async def test_a_message_can_interrupt_the_run_before_it(api, gate, ollama):
     body = {"message": "2", "when_busy": "interrupt"}
     response = await api.post(f"/chat/{session_id}", body)
     assert response.json()["message"]["content"] == "Better."
-    assert [event.event for event in await read(first)][-1] == "done"
+    assert [event.event for event in await events_of(first)][-1] == "done"

@@ -25,7 +25,17 @@ from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import PlainTool
-from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
+from tests.support.turns import (
+    Bench,
+    bench,
+    call,
+    kinds,
+    of_kind,
+    read_all,
+    read_until,
+    roles,
+    text_of,
+)
 from tests.support.waiting import until
 
 CODE = '''
@@ -74,10 +84,6 @@ async def session_with(
     )
 
 
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
-
-
 def ask(agent: str = "coder", instruction: str = "Do it.", **more: Any) -> dict[str, Any]:
     return call("agent", agent=agent, instruction=instruction, **more)
 
@@ -91,10 +97,6 @@ def works(ollama: FakeOllama, *agent: str, **call: Any) -> None:
     """Let the model call an agent, which does its work, and then end."""
     ollama.reply(tool_calls=[ask(*agent, **call)])
     says(ollama, "Plan.", "One.", "Two.", "End.")
-
-
-def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [dict(event.payload()) for event in events if event.type == kind]
 
 
 def only(events: list[Event], kind: str) -> dict[str, Any]:

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fake_ollama import FakeOllama
 from tests.support.lines import line_to
 from tests.support.redis import running_redis
-from tests.support.turns import bench
-
-
-@pytest.fixture
-async def ollama():
-    async with FakeOllama() as fake:
-        yield fake
-
-
-@pytest.fixture
-async def engine(tmp_path, ollama):
-    async with bench(tmp_path, ollama) as found:
-        yield found
 
 
 @pytest.fixture

@@ -13,15 +13,16 @@ import pytest
 from mochi_server.chat.reply import Reply
 from mochi_server.chat.tool_calls.results import INTERRUPTED, unanswered
 from mochi_server.errors import ConfirmationNotFound, ToolsNotSupported
-from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.tool_folders import children
 from tests.support.turns import (
     Bench,
     bench,
+    call,
     kinds,
     masked,
+    of_kind,
     plain,
     read_all,
     read_until,
@@ -150,14 +151,6 @@ def offer(policy: str = "never_confirm", *names: str, group: str | None = None) 
             tools=tools, tool_group=group, execution_policy=ToolExecutionPolicy(policy)
         )
     }
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
-
-
-def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [dict(event.payload()) for event in events if event.type == kind]
 
 
 async def question(engine: Bench, session: str) -> str:

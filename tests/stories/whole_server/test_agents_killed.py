@@ -24,6 +24,7 @@ from tests.support.server import Server, running_server
 from tests.support.session_files import check_calls
 from tests.support.sse import ServerEvent
 from tests.support.tool_folders import is_gone
+from tests.support.turns import call, roles
 from tests.support.waiting import until
 
 CODE = '''
@@ -59,10 +60,6 @@ LONGEST = 0.8
 SEED = 20261122
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + ROUNDS * 3)]
-
-
-def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments}
 
 
 def digger(folder: Path) -> None:
@@ -325,10 +322,6 @@ def agent_file(folder: Path, session_id: str) -> Path:
 
 def agent_sessions(folder: Path) -> list[str]:
     return sorted(path.stem for path in (folder / "agents" / "agent_chats").glob("*.json"))
-
-
-def roles(messages: list[dict[str, Any]]) -> list[str]:
-    return [message["role"] for message in messages]
 
 
 def check(path: Path) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from tests.support.mcp import Wire, is_running, known_to, tool, write_config
 from tests.support.mcp_desk import PICTURE
 from tests.support.server import ROOT, Server, running_server
 from tests.support.sse import ServerEvent
+from tests.support.turns import call
 from tests.support.waiting import until
 
 SECONDS = 60
@@ -28,10 +29,6 @@ DRAW_AND_BOOK = [
 ASKED = "tool_call_confirmation_required"
 
 pytestmark = pytest.mark.slow
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
 
 
 def script(ollama: FakeOllama, *replies: list[dict[str, Any]]) -> None:

@@ -32,6 +32,7 @@ from tests.support.postgresql import needs_postgresql, running_postgresql
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
+from tests.support.turns import call
 from tests.support.waiting import until
 
 TOOLS = '''
@@ -78,10 +79,6 @@ LONGEST = 0.6
 SEED = 20261123
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + KILLS * 20)]
-
-
-def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"name": tool, "arguments": arguments}
 
 
 def by(name: str) -> str:
