@@ -461,20 +461,6 @@ time.sleep(300)
 """It ends by itself at some 250 processes, so that the machine survives if nothing stops it."""
 
 
-def test_page_tables_are_memory(limited: SandboxUser) -> None:
-    code = """
-import mmap, time
-flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-taken = mmap.mmap(-1, 60_000_000_000, flags=flags, prot=mmap.PROT_READ)
-taken.madvise(mmap.MADV_NOHUGEPAGE)
-for place in range(0, len(taken), 2 << 20):
-    taken[place]
-time.sleep(300)
-"""
-    done = limited.run([limited.python, "-c", code], workspace(limited, memory_mb=50, seconds=80))
-    assert "more than 50 MB of memory; it is ended" in done.stderr
-
-
 def test_a_fork_bomb_is_stopped(confined: SandboxUser) -> None:
     mark = f"bomb of {confined.folder}"  # another worker may have one as well
     done = confined.run(
@@ -530,8 +516,30 @@ def test_the_disk_is_limited(limited: SandboxUser, fill: str) -> None:
     )
 
 
-def test_deleted_files_that_are_open_count(limited: SandboxUser) -> None:
-    code = """
+def test_a_folder_that_its_command_has_closed_can_be_used_again(limited: SandboxUser) -> None:
+    closed = limited.run(["sh", "-c", "chmod 0 .; sleep 0.3; echo watched"])
+    assert (closed.returncode, closed.stdout) == (0, "watched\n"), closed.stderr
+    limited.folder.chmod(0)
+    again = limited.run(["sh", "-c", "touch new; echo used"])
+    assert (again.returncode, again.stdout) == (0, "used\n"), again.stderr
+
+
+ENDED = {
+    "page tables": (
+        """
+import mmap, time
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+taken = mmap.mmap(-1, 60_000_000_000, flags=flags, prot=mmap.PROT_READ)
+taken.madvise(mmap.MADV_NOHUGEPAGE)
+for place in range(0, len(taken), 2 << 20):
+    taken[place]
+time.sleep(300)
+""",
+        {"memory_mb": 50},
+        "more than 50 MB of memory",
+    ),
+    "deleted files that are open": (
+        """
 import os, time
 files = []
 for number in range(50):
@@ -540,13 +548,12 @@ for number in range(50):
     files[-1].write(bytes(4_000_000))
     files[-1].flush()
 time.sleep(300)
-"""
-    done = limited.run([limited.python, "-c", code], workspace(limited, disk_mb=20, seconds=80))
-    assert "more than 20 MB in the writable folders; it is ended" in done.stderr
-
-
-def test_deleted_files_that_are_mapped_count(limited: SandboxUser) -> None:
-    code = """
+""",
+        {"disk_mb": 20},
+        "more than 20 MB in the writable folders",
+    ),
+    "deleted files that are mapped": (
+        """
 import ctypes, mmap, os, time
 libc = ctypes.CDLL(None)
 for number in range(20):
@@ -556,23 +563,25 @@ for number in range(20):
     os.close(file)
     os.unlink(f"file{number}")
 time.sleep(300)
-"""
-    done = limited.run([limited.python, "-c", code], workspace(limited, disk_mb=20, seconds=80))
-    assert "more than 20 MB in the writable folders; it is ended" in done.stderr
+""",
+        {"disk_mb": 20},
+        "more than 20 MB in the writable folders",
+    ),
+    "many files": (
+        "for number in range(10_000_000): open(f'file{number}', 'w').close()",
+        {"files": 1000},
+        "more than 1,000 files",
+    ),
+}
+"""Programs that a limit ends, the limit, and its name."""
 
 
-def test_a_folder_that_its_command_has_closed_can_be_used_again(limited: SandboxUser) -> None:
-    closed = limited.run(["sh", "-c", "chmod 0 .; sleep 0.3; echo watched"])
-    assert (closed.returncode, closed.stdout) == (0, "watched\n"), closed.stderr
-    limited.folder.chmod(0)
-    again = limited.run(["sh", "-c", "touch new; echo used"])
-    assert (again.returncode, again.stdout) == (0, "used\n"), again.stderr
-
-
-def test_the_number_of_files_is_limited(limited: SandboxUser) -> None:
-    code = "for number in range(10_000_000): open(f'file{number}', 'w').close()"
-    done = limited.run([limited.python, "-c", code], workspace(limited, files=1000, seconds=80))
-    assert "more than 1,000 files; it is ended" in done.stderr
+@pytest.mark.parametrize(("code", "limits", "told"), ENDED.values(), ids=ENDED)
+def test_what_takes_more_than_its_limit_is_ended(
+    limited: SandboxUser, code: str, limits: dict[str, float], told: str
+) -> None:
+    done = limited.run([limited.python, "-c", code], workspace(limited, seconds=80, **limits))
+    assert f"{told}; it is ended" in done.stderr
 
 
 def test_a_tree_that_is_too_deep_to_be_measured_ends_the_command(limited: SandboxUser) -> None:

@@ -113,34 +113,21 @@ async def test_where_all_fit_all_are_sent(engine: Bench, ollama: FakeOllama) -> 
     assert (status["tool_tokens"], status["tools_are_searched"]) == (cost(events), False)
 
 
-async def test_the_window_that_a_person_has_set_counts(engine: Bench, ollama: FakeOllama) -> None:
-    session = await session_of(engine, *NAMES[:20])
-
-    def narrow(found: Any) -> None:
+@pytest.mark.parametrize(
+    ("tools", "window", "searched"), [(NAMES[:20], 4096, True), (NAMES[:1], 128, False)]
+)
+async def test_the_window_that_a_person_has_set_counts_and_one_tool_is_always_offered(
+    engine: Bench, ollama: FakeOllama, tools: list[str], window: int, searched: bool
+) -> None:
+    session = await session_of(engine, *tools)
+    async with engine.sessions.edit(session) as found:
         found.metadata.context_window_config = ContextWindowConfig(
-            current_window=4096, manual_override=True
+            current_window=window, manual_override=True
         )
-
-    await engine.sessions.update(session, narrow)
     status = await engine.runtime.status.of(session)
-    assert status["tools_are_searched"] is True
+    assert status["tools_are_searched"] is searched
     await engine.turn(session)
-    assert offered(ollama.chats[0]) == ["find_tools"]
-
-
-async def test_one_tool_is_offered_however_large_it_is(engine: Bench, ollama: FakeOllama) -> None:
-    session = await session_of(engine, NAMES[0])
-
-    def narrow(found: Any) -> None:
-        found.metadata.context_window_config = ContextWindowConfig(
-            current_window=128, manual_override=True
-        )
-
-    await engine.sessions.update(session, narrow)
-    status = await engine.runtime.status.of(session)
-    await engine.turn(session)
-    assert offered(ollama.chats[0]) == NAMES[:1]
-    assert status["tools_are_searched"] is False
+    assert offered(ollama.chats[0]) == (["find_tools"] if searched else tools)
 
 
 async def test_functions_of_a_client_are_found_as_well(engine: Bench, ollama: FakeOllama) -> None:

@@ -121,19 +121,13 @@ async def test_a_rule_denies_whatever_the_session_says(
     assert [(each.decision.rule_id, each.ran) for each in denied] == [("no", None)]
 
 
-async def test_a_rule_asks_where_the_session_never_does(engine: Bench, ollama: FakeOllama) -> None:
-    rules(engine, {"tool": "write", "action": "ask"})
-    order(ollama, "a")
-    session = await session_of(engine, "never_confirm")
-    log = await engine.start(session)
-    await engine.chat.confirm(session, await asked(engine, session), approved=True)
-    assert results(await read_all(log)) == ["wrote a"]
-
-
-async def test_rules_that_cannot_be_read_ask_about_everything(
-    engine: Bench, ollama: FakeOllama
+@pytest.mark.parametrize(
+    "written", ['[{"tool": "write", "action": "ask"}]', '[{"tool": "write"'], ids=["rule", "torn"]
+)
+async def test_a_rule_or_a_file_that_cannot_be_read_asks_where_the_session_never_does(
+    engine: Bench, ollama: FakeOllama, written: str
 ) -> None:
-    engine.settings.rules_path.write_text('[{"tool": "write"')
+    engine.settings.rules_path.write_text(written)
     order(ollama, "a")
     session = await session_of(engine, "never_confirm")
     log = await engine.start(session)

@@ -53,22 +53,22 @@ async def ended(*command: str, cwd: Path, **settings: Any) -> tuple[int | None, 
     return process.returncode, said.decode()
 
 
-async def test_workers_with_sessions_in_memory_are_refused(tmp_path: Path) -> None:
-    env = environment(session_storage="memory", data_dir=tmp_path)
-    done = await run_command("--workers", "2", "--port", "0", cwd=tmp_path, env=env)
+@pytest.mark.parametrize(
+    ("options", "settings", "told", "is_set"),
+    [
+        ((), {"session_storage": "memory"}, MEMORY_IS_FOR_ONE, True),
+        (("--test",), {}, "Test mode is for one process", False),
+    ],
+)
+async def test_workers_of_what_is_for_one_process_are_refused(
+    tmp_path: Path, options: tuple[str, ...], settings: Any, told: str, is_set: bool
+) -> None:
+    env = environment(data_dir=tmp_path, **settings)
+    done = await run_command(*options, "--workers", "2", "--port", "0", cwd=tmp_path, env=env)
     (line,) = done.err.splitlines()
     assert done.code == 2
-    assert MEMORY_IS_FOR_ONE in line
-    assert "MOCHI_SESSION_STORAGE=json" in line
-
-
-async def test_workers_in_test_mode_are_refused(tmp_path: Path) -> None:
-    env = environment(data_dir=tmp_path)
-    done = await run_command("--test", "--workers", "2", "--port", "0", cwd=tmp_path, env=env)
-    (line,) = done.err.splitlines()
-    assert done.code == 2
-    assert "Test mode is for one process" in line
-    assert "MOCHI_SESSION_STORAGE" not in line
+    assert told in line
+    assert ("MOCHI_SESSION_STORAGE=json" in line) is ("MOCHI_SESSION_STORAGE" in line) is is_set
 
 
 @pytest.mark.parametrize("word", [("--workers", "2"), ("--workers=2",)])
@@ -125,26 +125,24 @@ async def test_a_wrong_address_of_redis_is_one_line_and_code_2(tmp_path: Path, u
     assert "s3cret" not in line
 
 
-async def test_a_redis_that_is_not_there_is_one_line_and_code_1(tmp_path: Path) -> None:
-    port = free_port()
-    env = environment(redis_url=f"redis://me:s3cret@127.0.0.1:{port}/0", data_dir=tmp_path)
-    done = await run_command("--port", "0", cwd=tmp_path, env=env)
-    (line,) = done.err.splitlines()
-    assert done.code == 1
-    assert f"Redis at 127.0.0.1:{port}/0 (MOCHI_REDIS_URL) cannot be used" in line
-    assert "s3cret" not in line
-
-
-@pytest.mark.parametrize("option", ["db=0", "socket_timeout=soon"])
-async def test_the_options_of_a_redis_may_be_wrong_and_are_not_shown(
-    tmp_path: Path, option: str
+@pytest.mark.parametrize(
+    ("login", "rest"),
+    [
+        ("me:s3cret@", "/0"),
+        ("", "?password=s3cret&db=0"),
+        ("", "?password=s3cret&socket_timeout=x"),
+    ],
+)
+async def test_a_redis_that_is_not_there_or_has_wrong_options_is_one_line_without_secrets(
+    tmp_path: Path, login: str, rest: str
 ) -> None:
-    url = f"redis://127.0.0.1:{free_port()}?password=s3cret&{option}"
-    env = environment(redis_url=url, data_dir=tmp_path)
+    place = f"127.0.0.1:{free_port()}"
+    env = environment(redis_url=f"redis://{login}{place}{rest}", data_dir=tmp_path)
     done = await run_command("--port", "0", cwd=tmp_path, env=env)
     (line,) = done.err.splitlines()
     assert done.code == 1
     assert "(MOCHI_REDIS_URL) cannot be used" in line
+    assert not login or f"Redis at {place}/0 (MOCHI_REDIS_URL) cannot be used" in line
     assert "s3cret" not in line
 
 
