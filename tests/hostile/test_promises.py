@@ -56,6 +56,7 @@ BODIES = [
     ("ContextWindowPatch", {"manual_override": False}, True),
     ("SystemPromptSet", {}, False),
     ("SystemPromptSet", {"content": None, "source_file": None}, False),
+    ("SystemPromptSet", {"content": "Hi", "text": "Hi"}, False),
     ("SystemPromptSet", {"content": "Hi"}, True),
     ("SystemPromptSet", {"source_file": "helpful.md", "content": None}, True),
     ("PromptCreate", {"filename": "../x.md", "content": "Hi"}, False),

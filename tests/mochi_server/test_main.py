@@ -271,15 +271,6 @@ async def test_workers_share_the_port_and_announce_once(ollama_url, server_of):
     assert "Traceback" not in server.log
 
 
-async def test_plain_uvicorn_serves_and_streams(tmp_path, ollama):
-    ready = re.compile(r"running on (http://\S+)")
-    command = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
-    async with running_server(
-        data_dir=tmp_path, ollama=ollama, command=command, ready=ready
-    ) as server:
-        await streams(server, ollama)
-
-
 @pytest.mark.parametrize("reload", [(), ("--noreload",)])
 async def test_runserver_streams(tmp_path, ollama, reload):
     ready = re.compile(r"server at (http://[^/\s]+)")

@@ -447,13 +447,6 @@ async def test_an_unknown_prompt_file_changes_no_session(api):
     assert (await api.get(f"/sessions/{session_id}")).json()["messages"][0]["content"] == "Old."
 
 
-async def test_a_system_prompt_says_something(api):
-    session_id = await api.new_session()
-    for body in ({}, {"content": ""}, {"text": "x"}):
-        response = await api.put(f"/sessions/{session_id}/system-prompt", body)
-        assert error_of(response) == (422, "VALIDATION_ERROR")
-
-
 async def test_the_status_has_every_documented_field(api):
     session_id = await api.new_session(tool_settings=TOOLS)
     body = (await api.get(f"/sessions/{session_id}/status")).json()

@@ -61,15 +61,6 @@ async def test_of_those_who_create_the_same_prompt_one_wins_and_the_others_leave
     assert [path.name for path in prompts.folder.iterdir()] == ["a.md"]
 
 
-async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
-    (tmp_path / "prompts").write_text("no folder")
-    prompts = SystemPromptService(tmp_path / "prompts")
-    with pytest.raises(StorageError):
-        await prompts.list()
-    with pytest.raises(StorageError):
-        await prompts.create("a.md", "x")
-
-
 async def test_updating_a_prompt_that_is_not_there_creates_none(prompts):
     with pytest.raises(PromptNotFound):
         await prompts.update("a.md", "x")

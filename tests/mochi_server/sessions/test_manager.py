@@ -265,15 +265,6 @@ async def test_a_list_shows_the_documented_keys(manager):
     assert json.loads(await manager.list_json()) == {"sessions": [entry], "problems": []}
 
 
-async def test_the_session_changed_last_comes_first(manager):
-    for name in ("a", "b", "c"):
-        await manager.create("m", session_id=name)
-    assert await ids(manager) == ["c", "b", "a"]
-    async with manager.edit("a") as session:
-        session.append(UserMessage(content="x"))
-    assert await ids(manager) == ["a", "c", "b"]
-
-
 async def test_lists_are_sorted_by_instant_not_by_text(tmp_path):
     put(tmp_path, "first", "2026-03-01T12:00:00+05:00")
     put(tmp_path, "third", "2026-03-01T09:00:00.000000Z")

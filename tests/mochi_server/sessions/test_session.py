@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.errors import AttachmentNotFound, EmptyHistory, InvalidMessageIndex
+from mochi_server.errors import AttachmentNotFound, EmptyHistory
 from mochi_server.protocol.messages import (
     AssistantMessage,
     SystemMessage,
@@ -120,14 +120,6 @@ def test_attachments_that_other_programs_have_written_are_left_out_of_an_edited_
     assert message["attachments"] == [{"attachment_id": "a"}]
     with pytest.raises(AttachmentNotFound, match="'b'"):
         edited.edit_user_message(0, "Hallo", ["a", "b"])
-
-
-@pytest.mark.parametrize("index", [-1, 0, 2, 3, 10**9])
-def test_only_user_messages_can_be_edited(index):
-    untouched = session(SYSTEM, FIRST, REPLY)
-    with pytest.raises(InvalidMessageIndex):
-        untouched.edit_user_message(index, "x")
-    assert not untouched.changed
 
 
 def test_regenerating_drops_what_follows_the_last_user_message():
