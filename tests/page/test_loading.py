@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
+from tests.support.page import drawn
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -153,5 +154,12 @@ async def test_a_chat_that_could_not_be_loaded_comes_with_the_connection(shared)
         await page.get_by_role("link", name="Settings").click()
         await expect(page.get_by_role("heading", name="Models")).to_be_visible()
         await shared.server.request("DELETE", f"/sessions/{session}")
+        lost = page.get_by_role("status").get_by_text("connection")
+        await context.set_offline(True)
+        await expect(lost).to_be_visible()
+        await context.set_offline(False)
+        await expect(lost).to_have_count(0)
+        await drawn(page)
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
         await page.go_back()
         await expect(page).to_have_url(f"{shared.server.url}/#/")

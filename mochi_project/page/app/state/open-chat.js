@@ -2,6 +2,7 @@
 
 import { connectionLost, tokenIsMissing } from "../api.js";
 import { effect, signal } from "../library.js";
+import { route } from "../router.js";
 import { chatOf } from "./chat.js";
 import { fail } from "./notices.js";
 import { activeRuns, sessions } from "./sessions.js";
@@ -18,10 +19,11 @@ export async function open(chat) {
   await chat.open();
 }
 
+const isShown = () => route.peek().name === openChat.peek().id;
+
 // It may not have been loaded without a connection, and another token may be another person's.
-for (const isAway of [connectionLost, tokenIsMissing]) {
-  isAway.subscribe((isTrue) => isTrue || open(openChat.peek()));
-}
+connectionLost.subscribe((isLost) => isLost || !isShown() || open(openChat.peek()));
+tokenIsMissing.subscribe((isMissing) => isMissing || open(isShown() ? openChat.peek() : chatOf(null)));
 
 // Another tab or program may start a run of the open session, or change it.
 effect(() => {
