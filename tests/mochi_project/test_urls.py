@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.urls import URLResolver, get_resolver
@@ -87,23 +89,22 @@ def test_nothing_has_a_name_that_another_route_has() -> None:
         assert fixed <= RESERVED[path], path
 
 
-def modules_after(code: str, folder: Path) -> set[str]:
-    """Run code in a process of its own, with the application, and return what it has imported."""
+def said_by(code: str, folder: Path) -> str:
+    """Run code in a process of its own, with the application, and return what it prints."""
     program = (
-        "import asyncio, sys\n"
+        "import asyncio, json, os, sys\n"
         "from mochi_server.app import create_app\n"
         f"application = create_app(data_dir={str(folder)!r}, ollama_host='http://127.0.0.1:9')\n"
         "assert {'ninja.conf', 'unittest', 'django.test'} & {*sys.modules} == {'ninja.conf'}\n"
         "from django.test import AsyncClient\n"
         "from django.urls import resolve\n"
         f"{code}\n"
-        "print(*sys.modules)\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
-    return set(ran.stdout.split())
+    return ran.stdout
 
 
 def test_health_is_answered_without_wires_and_without_an_http_client(tmp_path: Path) -> None:
@@ -112,21 +113,42 @@ def test_health_is_answered_without_wires_and_without_an_http_client(tmp_path: P
         "async def ask():\n"
         "    assert (await AsyncClient().get('/api/v1/health')).status_code == 200\n"
         "    await get_runtime().aclose()\n"
-        "asyncio.run(ask())"
+        "asyncio.run(ask())\n"
+        "print(*sys.modules)"
     )
-    loaded = modules_after(code, tmp_path)
+    loaded = {*said_by(code, tmp_path).split()}
     assert "mochi_project.server_routes" in loaded
     assert loaded & ({*LATE.values()} | NEVER_AT_START) == set()
 
 
+UNKNOWN = "/api/v1/tomorrow"
+
+
+@pytest.fixture(scope="module")
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, set[str]]]:
+    """By path: the name of what answers its first request, and what is imported then."""
+    code = (
+        f"for path in {[*LATE, UNKNOWN]!r}:\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        view = resolve(path).func.__name__\n"
+        "        print(json.dumps([path, view, [*sys.modules]]), flush=True)\n"
+        "        os._exit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0"
+    )
+    lines = said_by(code, tmp_path_factory.mktemp("data")).splitlines()
+    return {path: (view, {*modules}) for path, view, modules in map(json.loads, lines)}
+
+
 @pytest.mark.parametrize("path", LATE)
-def test_a_part_is_loaded_by_the_first_request_for_its_path(path: str, tmp_path: Path) -> None:
-    loaded = modules_after(f"assert resolve({path!r}).func.__name__ != 'nowhere'", tmp_path)
+def test_a_part_is_loaded_by_the_first_request_for_its_path(path: str, resolved: Any) -> None:
+    view, loaded = resolved[path]
+    assert view != "nowhere"
     assert LATE[path] in loaded
     for other, module in OF_VENDORS.items():
         assert module not in loaded or other == path
 
 
-def test_an_unknown_path_loads_nothing(tmp_path: Path) -> None:
-    code = "assert resolve('/api/v1/tomorrow').func.__name__ == 'nowhere'"
-    assert modules_after(code, tmp_path).isdisjoint(LATE.values())
+def test_an_unknown_path_loads_nothing(resolved: Any) -> None:
+    view, loaded = resolved[UNKNOWN]
+    assert view == "nowhere"
+    assert loaded.isdisjoint(LATE.values())

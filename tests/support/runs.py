@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mochi_server.chat.journal.base import RunWriter
@@ -20,6 +20,7 @@ from mochi_server.protocol.completions import Finish
 from mochi_server.protocol.events import ContentDelta, Event
 from mochi_server.state import SQLiteState
 from mochi_server.tools.base import SamplingAnswer, SamplingRequest
+from tests.support.forked import ROOT, ForkedProcess, own_environment, start_python
 
 _OWNERS = ({}, {"agent_name": "a", "agent_call_id": "c"})
 _CALL = {"tool_name": "t", "call_index": 3, "tool_call_id": "call"}
@@ -221,20 +222,14 @@ async def park(journal: RunJournal, run_id: str = "run_1") -> None:
     await journal.close(writer)
 
 
-def process(role: str, folder: Path, *arguments: object) -> AbstractAsyncContextManager[Process]:
-    """A process that does what ``journal_process`` says, killed at the end."""
-    return python("-m", "tests.support.journal_process", role, folder, *arguments)
-
-
 @asynccontextmanager
-async def python(*arguments: object) -> AsyncIterator[Process]:
-    """A Python that is killed at the end."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, *map(str, arguments)),
-        stdin=PIPE,
-        stdout=PIPE,
-        cwd=Path(__file__).parents[2],
-    )
+async def process(
+    role: str, folder: Path, *arguments: object
+) -> AsyncIterator[Process | ForkedProcess]:
+    """A process that does what ``journal_process`` says, killed at the end."""
+    command = ("-m", "tests.support.journal_process", role, str(folder), *map(str, arguments))
+    environment = own_environment(os.environ)
+    child = await start_python(*command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE)
     try:
         yield child
     finally:
@@ -245,7 +240,7 @@ async def python(*arguments: object) -> AsyncIterator[Process]:
         await child.wait()
 
 
-async def answer(child: Process, order: str = "") -> str:
+async def answer(child: Process | ForkedProcess, order: str = "") -> str:
     """Give an order, and return the line that answers it."""
     child.stdin.write(f"{order}\n".encode())
     return (await asyncio.wait_for(child.stdout.readline(), 100)).decode().strip()
