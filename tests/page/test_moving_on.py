@@ -122,6 +122,51 @@ async def test_a_message_that_is_being_sent_is_seen_when_one_comes_back(shared):
         await expect(page.locator(".answer .markdown")).to_have_text("Here it is.")
 
 
+async def test_a_message_that_is_being_sent_is_seen_once(shared):
+    first, _ = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        async with held(page, "**/runs") as is_asked:
+            await send(page, scripted("Here it is."))
+            await until(is_asked.is_set)
+            async for event in shared.server.stream(f"/chat/{first}/stream", {"message": "Hi"}):
+                assert event.event != "error"
+            await page.get_by_role("link", name="Settings").click()
+            await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+            async with page.expect_response("**/runs?session_id=*"):
+                await page.go_back()
+            await drawn(page)
+            await expect(page.locator(".question")).to_have_count(1)
+        await answered(page, 2)
+
+
+async def test_what_is_written_stays_where_its_chat_is_gone(shared):
+    first, _ = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        box = page.get_by_role("textbox", name="Write a message")
+        await box.fill("Not yet sent")
+        await page.get_by_role("link", name="Settings").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await shared.server.request("DELETE", f"/sessions/{first}")
+        await page.go_back()
+        await expect(page.get_by_text("not found")).to_be_visible()
+        await expect(box).to_have_value("Not yet sent")
+
+
+async def test_files_of_a_first_message_without_an_answer_are_at_its_box(shared):
+    file = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
+    async with shared.page() as page:
+        await page.route("**/chat/*/runs", lambda route: route.abort("connectionreset"), times=1)
+        await page.locator("input[type=file]").set_input_files(file)
+        await send(page, "The very first")
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value("The very first")
+        await page.get_by_role("button", name="Try again").click()
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("tea.txt")
+
+
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])
 async def test_nobody_is_taken_back_to_a_chat_that_has_begun(shared, is_refused):
     _, second = await two_chats(shared)

@@ -51,7 +51,8 @@ window.addEventListener("pageshow", () => { keepalive = false; });
 let refused; // the header of the token that was refused last
 
 // Another tab may have been given a token.
-window.addEventListener("storage", () => {
+window.addEventListener("storage", ({ key }) => {
+  if (key === "mochi.token") tokenIsMissing.value = true; // what is shown may be another person's
   if (authorization().Authorization !== refused) tokenIsMissing.value = false;
 });
 

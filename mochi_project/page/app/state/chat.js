@@ -7,7 +7,7 @@ import { newRun, speedOf } from "../conversation/events.js";
 import { itemsOf } from "../conversation/history.js";
 import { batch, signal } from "../library.js";
 import { go } from "../router.js";
-import { preference } from "../storage.js";
+import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { fail } from "./notices.js";
 import { modelNamed } from "./catalogue.js";
@@ -49,6 +49,7 @@ class Chat {
   #ended = new Set();
   #isStopped = false;
   #loads = 0;
+  #opens = 0;
   #shown = 0;
   #turns = FIRST_TURNS;
 
@@ -78,20 +79,25 @@ class Chat {
     await this.show().catch(fail);
   }
 
-  /** Show it, and the run that goes on. */
+  /** Show it, and the run that goes on; resolves to why that is not possible, or null. */
   async open() {
     this.isOpen = true;
-    if (!this.id) return;
+    if (!this.id) return null;
+    this.#opens += 1;
+    const number = this.#opens;
     try {
-      await this.show();
+      if (!this.loaded.peek() || !this.sending.peek()) await this.show(); // else its run will show it
       const { runs } = await get(`runs?session_id=${part(this.id)}`);
       const run = runs.find(({ state }) => state === "running" || state === "waiting");
       if (run) await this.update(run); // it may have begun since, with a question
+      return null;
     } catch (error) {
-      if (!this.isOpen) return;
-      if (error.status === 404) go("");
+      if (!this.isOpen || number < this.#opens) return error;
+      const isWritten = this.loaded.peek() && drafts.read(this.id); // it stays in the box
+      if (error.status === 404 && !isWritten) go("");
       if (error.status === 0) connectionLost.value = true; // when there is one again, it is opened again
-      fail(error);
+      else fail(error);
+      return error;
     }
   }
 

@@ -2,28 +2,32 @@
 
 import { connectionLost, tokenIsMissing } from "../api.js";
 import { effect, signal } from "../library.js";
-import { route } from "../router.js";
+import { go, route } from "../router.js";
 import { chatOf } from "./chat.js";
 import { fail } from "./notices.js";
 import { activeRuns, sessions } from "./sessions.js";
 
 export const openChat = signal(chatOf(null));
 
-/** Open a chat in the place of the one that is open, or load that again; resolves when it is loaded. */
+/** Open a chat in the place of the one that is open, or load that again; resolves as `Chat.open`. */
 export async function open(chat) {
   const before = openChat.peek();
   if (chat !== before) {
     before.leave();
     openChat.value = chat;
   }
-  await chat.open();
+  return chat.open();
 }
 
 const isShown = () => route.peek().name === openChat.peek().id;
 
 // It may not have been loaded without a connection, and another token may be another person's.
 connectionLost.subscribe((isLost) => isLost || !isShown() || open(openChat.peek()));
-tokenIsMissing.subscribe((isMissing) => isMissing || open(isShown() ? openChat.peek() : chatOf(null)));
+tokenIsMissing.subscribe(async (isMissing) => {
+  if (isMissing) return;
+  const error = await open(isShown() ? openChat.peek() : chatOf(null));
+  if (error?.status === 404 && isShown()) go("");
+});
 
 // Another tab or program may start a run of the open session, or change it.
 effect(() => {

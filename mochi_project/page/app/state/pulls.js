@@ -10,6 +10,9 @@ import { models } from "./catalogue.js";
 /** `{name, size_mb, capabilities, present, pulling}` each. */
 export const pullable = signal([]);
 
+/** The model that was fetched last, or null. */
+export const fetched = signal(null);
+
 /** `{completed, total}` of each model that is being fetched, by its name; null where not known. */
 export const pulls = signal({});
 
@@ -38,6 +41,7 @@ export async function pull(name) {
     notify(t.isPulled(name));
     preference.write("model", name);
     await models.reload();
+    fetched.value = name;
   } catch (error) {
     fail(error);
   }

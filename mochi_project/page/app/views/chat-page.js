@@ -6,11 +6,12 @@ import { isMissing, modelNamed, models, usualModel } from "../state/catalogue.js
 import { chatOf } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
+import { fetched } from "../state/pulls.js";
 import { change, createSession, sessions, titleOf } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
-import { Composer } from "./composer.js";
+import { Composer, giveBack } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
 import { Greeting } from "./greeting.js";
@@ -171,7 +172,7 @@ export function NewChatPage({ openSidebar }) {
       isShown.current = false;
     };
   }, []);
-  const last = preference.read("model");
+  const last = useValue(fetched);
   // It stays where the list is loaded again, but for one that has been fetched.
   if (!shown.current.name || shown.current.last !== last) shown.current = { last, name: usualModel(value.models) };
   const name = chosen ?? shown.current.name;
@@ -196,6 +197,7 @@ export function NewChatPage({ openSidebar }) {
       }
       const written = [isTaken ? "" : text, drafts.read(NEW)]; // the latter meanwhile
       drafts.write(chat.id, written.filter(Boolean).join("\n\n"));
+      if (!isTaken) giveBack(chat.id, files);
       drafts.write(NEW, "");
       if (isShown.current) go("chat", chat.id);
     }, "send");
@@ -213,7 +215,7 @@ export function NewChatPage({ openSidebar }) {
             withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}
             /></div></div>
         <${Composer} session=${NEW} model=${model} kept=${kept} onSend=${start} onStop=${null}
-          isOff=${((loaded || error) && !name) || isStarting} />
+          isOff=${((loaded || error) && value.models.length === 0) || isStarting} />
       </div>
       ${panel.Panel && html`<${panel.Panel} chat=${newChat} settings=${draft} status=${null}
         close=${panel.close} kept=${kept} />`}

@@ -18,6 +18,12 @@ let count = 0;
 /** Files of messages that were refused when their box was gone, by session: the next box takes them. */
 const returned = signal(new Map());
 
+/** Give files back that a session's box has sent, when that is gone. */
+export function giveBack(session, files) {
+  const before = returned.peek();
+  returned.value = new Map([...before, [session, [...(before.get(session) ?? []), ...files]]]);
+}
+
 const isPicture = ({ type }) => type.startsWith("image/");
 
 function readAsDataUrl(file) {
@@ -138,7 +144,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
       const since = area.current?.value ?? drafts.read(session);
       write([text, since].filter(Boolean).join("\n\n"));
       if (area.current) setFiles((added) => [...files, ...added]);
-      else returned.value = new Map([...returned.peek(), [session, files]]);
+      else giveBack(session, files);
     }
     setSending(false);
     const { activeElement } = document; // somebody may be writing elsewhere by now
