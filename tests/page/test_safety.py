@@ -129,6 +129,21 @@ async def test_a_token_that_another_tab_was_given_is_used(shared):
             await expect(tab.get_by_role("button", name="Model: lorem", exact=True)).to_be_visible()
 
 
+async def test_what_is_shown_is_what_the_token_of_another_tab_may_see(shared):
+    session_id = await shared.server.new_session("lorem")
+    async with shared.context() as context:
+        tab, other = [await context.new_page() for _ in range(2)]
+        await tab.goto(f"{shared.server.url}/#/chat/{session_id}")
+        await tab.get_by_role("checkbox", name="Keep it on this device").check()
+        await enter_token(tab)
+        await expect(tab.get_by_role("button", name="Settings of this chat")).to_be_visible()
+        await tab.route(the_chat(session_id), lambda route: route.fulfill(status=404, json={}))
+        await other.goto(shared.server.url)
+        async with tab.expect_request("**/confirmations/events"):
+            await other.evaluate(f"localStorage.setItem('mochi.token', '{TOKEN} ')")
+        await expect(tab).to_have_url(f"{shared.server.url}/#/")
+
+
 FORBID = """for (const name of ["sessionStorage", "localStorage"]) {
   Object.defineProperty(window, name, {
     get() { throw new DOMException("Access is denied for this document.", "SecurityError"); },

@@ -122,13 +122,6 @@ export function PolicyField({ value, onChange }) {
     </select></label>`;
 }
 
-/** Whether the system prompt describes the tools; null where nothing says it. */
-export function ToolModeField({ value, onChange }) {
-  return html`<label class="check"><input type="checkbox" checked=${value === "prompted"}
-    onChange=${(event) => onChange(event.target.checked ? "prompted" : "native")} />
-    <span>${t.describesTools}</span></label>`;
-}
-
 /** A model of a provider. */
 export function ModelField({ value, onChange }) {
   const { value: answer, error } = useValue(models.state);

@@ -9,9 +9,8 @@ import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
 import { Loaded } from "./parts.js";
 import { RulesOfSession } from "./rules-page.js";
-import {
-  AgentChoices, OptionFields, PolicyField, ToolModeField, ToolChoices, useChoices, useWritten,
-} from "./setting-fields.js";
+import { AgentChoices, OptionFields, PolicyField, ToolChoices, useChoices, useWritten } from "./setting-fields.js";
+import { ToolModeField } from "./tool-list.js";
 
 function promptOf(settings) {
   const first = settings.messages?.[0];

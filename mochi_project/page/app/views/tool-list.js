@@ -101,3 +101,10 @@ export function ToolList({ settings, onChange, disabled = false, field }) {
       ${shown.length === 0 && (all.length === 0 ? html`<${NoneYet} page="tools" />` : html`<p class="hint">${t.nothingFound}</p>`)}
     </${Loaded}>`;
 }
+
+/** Whether the system prompt describes the tools; null where nothing says it. */
+export function ToolModeField({ value, onChange }) {
+  return html`<label class="check"><input type="checkbox" checked=${value === "prompted"}
+    onChange=${(event) => onChange(event.target.checked ? "prompted" : "native")} />
+    <span>${t.describesTools}</span></label>`;
+}

@@ -6,8 +6,7 @@ import { t } from "../texts.js";
 import { isTouched } from "./focus.js";
 import { Icon } from "./icons.js";
 import { useFresh } from "./parts.js";
-import { ToolModeField } from "./setting-fields.js";
-import { chosenTools, ToolList } from "./tool-list.js";
+import { chosenTools, ToolList, ToolModeField } from "./tool-list.js";
 
 /** What is chosen from; for a model that cannot call tools, only once the system prompt describes them. */
 function Choice({ model, settings, set }) {
