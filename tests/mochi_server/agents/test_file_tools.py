@@ -12,6 +12,7 @@ import pytest
 from mochi_server.agents import file_tools
 from mochi_server.agents.file_tools import make_file_tools
 from mochi_server.tools.base import InvalidArguments, ToolContext, ToolFailed, ToolOutput
+from tests.support.unprivileged import run_unprivileged
 
 
 @pytest.fixture
@@ -136,8 +137,11 @@ async def test_arguments_are_checked(folder):
         await read(folder, "SKILL.md", start=-1)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_a_file_that_may_not_be_read_is_said_to_be_so(folder):
+async def read_a_file_that_may_not_be_read(folder: Path) -> None:
     (folder / "empty.txt").chmod(0)
     with pytest.raises(ToolFailed, match="Permission denied"):
         await read(folder, "empty.txt")
+
+
+def test_a_file_that_may_not_be_read_is_said_to_be_so(folder):
+    run_unprivileged(read_a_file_that_may_not_be_read, folder)

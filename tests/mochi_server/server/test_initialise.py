@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -12,6 +11,7 @@ from hatchling.builders.wheel import WheelBuilder
 from mochi_server.__main__ import main
 from mochi_server.server.initialise import CannotInitialise, initialise
 from tests.support.server import ROOT, environment, run_command
+from tests.support.unprivileged import run_unprivileged
 
 EXAMPLES = ROOT / "examples" / "data"
 
@@ -77,11 +77,14 @@ def test_a_link_to_nowhere_in_the_place_of_a_folder_is_named(tmp_path):
         initialise(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    tmp_path.chmod(0o500)
+async def initialise_a_folder_that_cannot_be_written(folder: Path) -> None:
+    folder.chmod(0o500)
     with pytest.raises(CannotInitialise, match="cannot be written: Permission denied"):
-        initialise(tmp_path)
+        initialise(folder)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    run_unprivileged(initialise_a_folder_that_cannot_be_written, tmp_path)
 
 
 def test_the_command_tells_what_it_wrote_and_what_to_do_next(tmp_path, capsys):

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -26,6 +23,7 @@ from mochi_server.services.system_prompts import (
     SystemPromptService,
     summarize,
 )
+from tests.support.unprivileged import run_unprivileged
 
 
 @pytest.fixture
@@ -156,52 +154,41 @@ async def test_a_prompt_keeps_the_rights_that_its_owner_gave_it(prompts, mode):
     assert await prompts.read("a.md") == "second"
 
 
-@contextmanager
-def not_root() -> Iterator[Path]:
-    """A folder for somebody to whom rights apply."""
-    root = os.geteuid() == 0
-    with tempfile.TemporaryDirectory() as name:
-        if root:
-            os.chown(name, 65534, 65534)
-            os.seteuid(65534)
-        try:
-            yield Path(name)
-        finally:
-            if root:
-                os.seteuid(0)
+async def use_a_prompt_that_may_not_be_read(folder: Path) -> None:
+    prompts = SystemPromptService(folder)
+    await prompts.create("mine.md", "Be brief.")
+    await prompts.create("secret.md", "Be brief.")
+    (folder / "secret.md").chmod(0)
+    with pytest.raises(StorageError, match=r"'secret.md'.*Permission denied"):
+        await prompts.read("secret.md")
+    listed = (await prompts.list()).prompts
+    assert [(prompt.filename, prompt.word_count) for prompt in listed] == [
+        ("mine.md", 2),
+        ("secret.md", 0),
+    ]
+    await prompts.update("secret.md", "Be kind.")
 
 
-async def test_a_prompt_that_may_not_be_read_is_named_and_hides_no_other():
-    with not_root() as folder:
-        prompts = SystemPromptService(folder)
-        await prompts.create("mine.md", "Be brief.")
-        await prompts.create("secret.md", "Be brief.")
-        (folder / "secret.md").chmod(0)
-        with pytest.raises(StorageError, match=r"'secret.md'.*Permission denied"):
-            await prompts.read("secret.md")
-        listed = (await prompts.list()).prompts
-        assert [(prompt.filename, prompt.word_count) for prompt in listed] == [
-            ("mine.md", 2),
-            ("secret.md", 0),
-        ]
-        await prompts.update("secret.md", "Be kind.")
+def test_a_prompt_that_may_not_be_read_is_named_and_hides_no_other(tmp_path):
+    run_unprivileged(use_a_prompt_that_may_not_be_read, tmp_path)
 
 
-async def test_a_folder_that_may_not_be_read_is_named():
-    with not_root() as folder:
-        prompts = SystemPromptService(folder)
-        await prompts.create("a.md", "Be brief.")
-        folder.chmod(0)
-        try:
-            with pytest.raises(StorageError, match="Permission denied"):
-                await prompts.list()
-            for work in (
-                prompts.read("a.md"),
-                prompts.update("a.md", "x"),
-                prompts.create("b.md", "x"),
-                prompts.delete("a.md"),
-            ):
-                with pytest.raises(StorageError, match="Permission denied"):
-                    await work
-        finally:
-            folder.chmod(0o700)
+async def use_a_folder_that_may_not_be_read(folder: Path) -> None:
+    prompts = SystemPromptService(folder)
+    await prompts.create("a.md", "Be brief.")
+    folder.chmod(0)
+    with pytest.raises(StorageError, match="Permission denied"):
+        await prompts.list()
+    for work in (
+        prompts.read("a.md"),
+        prompts.update("a.md", "x"),
+        prompts.create("b.md", "x"),
+        prompts.delete("a.md"),
+    ):
+        with pytest.raises(StorageError, match="Permission denied"):
+            await work
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+    run_unprivileged(use_a_folder_that_may_not_be_read, tmp_path / "prompts")
+    (tmp_path / "prompts").chmod(0o700)
