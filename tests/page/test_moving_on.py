@@ -14,6 +14,7 @@ from tests.support.waiting import until
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
+TEA = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
 COMPACT = "Replace what is before the last question"
 
 
@@ -56,10 +57,9 @@ async def test_a_message_that_is_refused_says_so_in_its_own_chat(shared):
 
 async def test_a_message_that_is_refused_is_in_the_box_of_its_chat_again(shared):
     first, second = await two_chats(shared)
-    file = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
     async with shared.page() as page:
         await open_chat(shared, page, first, "First")
-        await page.locator("input[type=file]").set_input_files(file)
+        await page.locator("input[type=file]").set_input_files(TEA)
         box = page.get_by_role("textbox", name="Write a message")
         async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
             await send(page, "Of the first")
@@ -155,16 +155,65 @@ async def test_what_is_written_stays_where_its_chat_is_gone(shared):
 
 
 async def test_files_of_a_first_message_without_an_answer_are_at_its_box(shared):
-    file = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}
     async with shared.page() as page:
         await page.route("**/chat/*/runs", lambda route: route.abort("connectionreset"), times=1)
-        await page.locator("input[type=file]").set_input_files(file)
+        await page.locator("input[type=file]").set_input_files(TEA)
         await send(page, "The very first")
         box = page.get_by_role("textbox", name="Write a message")
         await expect(box).to_have_value("The very first")
         await page.get_by_role("button", name="Try again").click()
         await answered(page)
         await expect(page.locator(".question")).to_contain_text("tea.txt")
+
+
+async def test_what_is_attached_stays_with_its_message(shared):
+    first, second = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        await page.locator("input[type=file]").set_input_files(TEA)
+        await page.get_by_role("link", name="Settings").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await page.go_back()
+        await expect(page.locator("#composer")).to_contain_text("tea.txt")
+        await open_chat(shared, page, second, "Second")
+        await expect(page.locator("#composer")).not_to_contain_text("tea.txt")
+        await open_chat(shared, page, first, "First")
+        await send(page, "What is in it?")
+        await answered(page)
+        await expect(page.locator(".question")).to_contain_text("tea.txt")
+        await expect(page.locator("#composer")).not_to_contain_text("tea.txt")
+
+
+async def test_a_first_message_that_is_refused_keeps_its_file_for_the_next_new_chat(shared):
+    _, second = await two_chats(shared)
+    async with shared.page() as page:
+        await page.locator("input[type=file]").set_input_files(TEA)
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await send(page, "The very first")
+            await until(is_asked.is_set)
+            await open_chat(shared, page, second, "Second")
+        await page.get_by_role("button", name="New chat").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Too much at once.")
+        await expect(page.get_by_role("textbox", name="Write a message")).to_have_value(
+            "The very first"
+        )
+        await expect(page.locator("#composer")).to_contain_text("tea.txt")
+        await page.get_by_role("button", name="Remove tea.txt").click()
+
+
+async def test_what_is_attached_while_a_chat_is_being_made_comes_with_it(shared):
+    async with shared.page() as page:
+        async with held(page, "**/api/v1/sessions") as is_asked:
+            await send(page, scripted("Done."))
+            await until(is_asked.is_set)
+            await page.locator("input[type=file]").set_input_files(TEA)
+            await page.get_by_role("textbox", name="Write a message").fill("And this")
+        await answered(page)
+        await expect(page.locator("#composer")).to_contain_text("tea.txt")
+        await expect(page.get_by_role("textbox", name="Write a message")).to_have_value("And this")
+        await page.get_by_role("button", name="New chat").click()
+        await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+        await expect(page.locator("#composer")).not_to_contain_text("tea.txt")
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])

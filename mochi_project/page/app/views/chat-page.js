@@ -8,10 +8,10 @@ import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
 import { fetched } from "../state/pulls.js";
 import { change, createSession, sessions, titleOf } from "../state/sessions.js";
-import { drafts, preference } from "../storage.js";
+import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
-import { Composer, giveBack } from "./composer.js";
+import { Composer, giveBack, moveDraft } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
 import { Greeting } from "./greeting.js";
@@ -195,10 +195,8 @@ export function NewChatPage({ openSidebar }) {
           throw error;
         }
       }
-      const written = [isTaken ? "" : text, drafts.read(NEW)]; // the latter meanwhile
-      drafts.write(chat.id, written.filter(Boolean).join("\n\n"));
-      if (!isTaken) giveBack(chat.id, files);
-      drafts.write(NEW, "");
+      moveDraft(NEW, chat.id); // what was written meanwhile
+      if (!isTaken) giveBack(chat.id, text, files);
       if (isShown.current) go("chat", chat.id);
     }, "send");
     setStarting(false);

@@ -15,13 +15,29 @@ const MOST_FILES = 20;
 const LONG = 20_000; // characters of a text that is attached, as the box would be slow with it
 let count = 0;
 
-/** Files of messages that were refused when their box was gone, by session: the next box takes them. */
-const returned = signal(new Map());
+/** Files of the messages that are being written, by session. */
+const attached = signal(new Map());
 
-/** Give files back that a session's box has sent, when that is gone. */
-export function giveBack(session, files) {
-  const before = returned.peek();
-  returned.value = new Map([...before, [session, [...(before.get(session) ?? []), ...files]]]);
+function changeFiles(session, change) {
+  const before = attached.peek();
+  attached.value = new Map(before).set(session, change(before.get(session) ?? []));
+}
+
+/** `{session}`: whose draft was changed outside of its box. */
+const given = signal(null);
+
+/** Put a message that was not taken before what has been written in its session since. */
+export function giveBack(session, text, files) {
+  drafts.write(session, [text, drafts.read(session)].filter(Boolean).join("\n\n"));
+  changeFiles(session, (since) => [...files, ...since]);
+  given.value = { session };
+}
+
+/** Give what is being written in one session to another one. */
+export function moveDraft(from, to) {
+  giveBack(to, drafts.read(from), attached.peek().get(from) ?? []);
+  drafts.write(from, "");
+  changeFiles(from, () => []);
 }
 
 const isPicture = ({ type }) => type.startsWith("image/");
@@ -73,7 +89,8 @@ function Offers({ files, attach }) {
  */
 export function Composer({ session, model, kept, onSend, onStop, isOff }) {
   const [text, setText] = useState("");
-  const [files, setFiles] = useState([]);
+  const files = useValue(attached).get(session) ?? [];
+  const setFiles = (change) => changeFiles(session, change);
   const [offered, setOffered] = useState([]);
   const [isSending, setSending] = useState(false);
   const [thinks, setThinks] = useState(preference.read("think") === "on");
@@ -86,17 +103,13 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
 
   useLayoutEffect(() => {
     setText(drafts.read(session));
-    setFiles([]);
     setOffered([]);
     const isWriting = document.activeElement.matches(TEXT_FIELDS); // while the chat was being loaded
     if (window.matchMedia("(pointer: fine)").matches && !isWriting) area.current.focus();
   }, [session]);
-  const back = useValue(returned).get(session) ?? null;
+  const back = useValue(given);
   useLayoutEffect(() => {
-    if (!back) return;
-    returned.value = new Map([...returned.peek()].filter(([name]) => name !== session));
-    setText(drafts.read(session));
-    setFiles((added) => [...back, ...added]);
+    if (back?.session === session) setText(drafts.read(session));
   }, [back]);
   useLayoutEffect(() => {
     area.current.style.height = "auto";
@@ -136,16 +149,11 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     if (isEmpty || isReading || isSending || onStop || isOff) return;
     setSending(true);
     write("");
-    setFiles([]);
+    setFiles(() => []);
     setOffered([]);
     // A message has a text: that of files alone is their names.
     const message = text.trim() ? text : files.map(({ name }) => name).join(", ");
-    if (!(await onSend(message, files))) {
-      const since = area.current?.value ?? drafts.read(session);
-      write([text, since].filter(Boolean).join("\n\n"));
-      if (area.current) setFiles((added) => [...files, ...added]);
-      else giveBack(session, files);
-    }
+    if (!(await onSend(message, files))) giveBack(session, text, files);
     setSending(false);
     const { activeElement } = document; // somebody may be writing elsewhere by now
     if (activeElement === document.body || area.current?.form.contains(activeElement)) area.current?.focus();
