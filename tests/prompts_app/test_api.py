@@ -210,7 +210,7 @@ async def test_a_server_that_refuses_or_fails_says_why(api: Any, mochi: Any, tmp
 async def test_the_list_waits_for_no_server_and_is_known_after_a_restart(
     api: Any, mochi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.tools.mcp.servers.connection.PROMPTS_SECONDS", 6)
+    monkeypatch.setattr("mochi_server.tools.mcp.servers.facts.PROMPTS_SECONDS", 6)
     good = Wire(tmp_path / "good", tools=[tool("read")], prompts=[GUIDE])
     hangs = Wire(tmp_path / "hangs", tools=[tool("read")], prompts="hang")
     bad = Wire(tmp_path / "bad", start="hang")

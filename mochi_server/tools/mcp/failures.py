@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ...core.logs import one_line
@@ -12,7 +13,6 @@ from .secret_values import SecretValues
 
 if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError
-    from pydantic import ValidationError
 
 MAX_SHOWN: Final = 2_000
 """Characters of an error of a server that are shown."""
@@ -32,3 +32,18 @@ def first_problems(error: ValidationError) -> str:
     """Return where an answer is not as the protocol says, in one line."""
     problems = error.errors(include_url=False, include_input=False)[:SHOWN_PROBLEMS]
     return "; ".join(map(placed_text, problems))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first cause in a group of exceptions, as the end of a sentence."""
+    while causes := getattr(error, "exceptions", None):  # Python 3.10 has no exception groups
+        error = causes[0]
+    if isinstance(error, ValidationError):
+        return first_problems(error)
+    if isinstance(error, ModuleNotFoundError):
+        return "the extra is not installed: pip install 'mochi-server[mcp]'"
+    if isinstance(error, FileNotFoundError):
+        return f"there is no program {str(error.filename)!r}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"it cannot be reached or started: {error.strerror}"
+    return str(error) or type(error).__name__

@@ -13,11 +13,8 @@ from .redaction import MIN_SECRET
 
 _LOGGERS = (
     *("client", "httpx2", "mcp.client.client", "mcp.client.sse", "mcp.client.streamable_http"),
-    *(
-        "mcp.shared.dispatcher",
-        "mcp.shared.jsonrpc_dispatcher",
-        f"{__package__}.servers.connection",
-    ),
+    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
+    *(f"{__package__}.servers.connection", f"{__package__}.servers.facts"),
     *("mochi_server.core.aio", "mochi_server.tools.execution"),
     *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
 )

@@ -32,7 +32,7 @@ from .descriptions import (
     takes_other_arguments,
 )
 from .input import RunningCall
-from .servers.connection import ServerFacts
+from .servers.facts import ServerFacts
 from .servers.registry import McpServers
 from .servers.server import PATIENCE_SECONDS, McpServer
 

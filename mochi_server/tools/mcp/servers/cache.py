@@ -15,7 +15,7 @@ from ....errors import JSONObject
 from ..config.entry import McpServerConfig
 from ..descriptions import MAX_TOOLS, read_stored
 from ..prompt_descriptions import MAX_PROMPTS, read_stored_prompt
-from .connection import ServerFacts
+from .facts import ServerFacts
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -21,22 +20,13 @@ from pydantic import ValidationError
 from ....core.aio import BackgroundTasks
 from ....core.logs import one_line
 from ...base import ToolFailed
-from ..descriptions import (
-    MAX_TOOLS,
-    McpToolDescription,
-    Unusable,
-    offered_name,
-    read_tool,
-    taken_names,
-)
-from ..failures import error_text, first_problems
-from ..prompt_descriptions import MAX_PROMPTS, McpPromptDescription, describe_prompt
+from ..failures import error_text, reason_of
 from ..secret_values import SecretValues, redact_logs
+from .facts import ServerFacts, read_facts
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
     from mcp.shared.exceptions import MCPError
-    from mcp_types import Tool
 
     from ..transports.limits import Streams
 
@@ -47,13 +37,10 @@ T = TypeVar("T")
 START_SECONDS = 60.0
 """Longest start, in which ``npx`` and ``uvx`` may download the server."""
 LIST_SECONDS = 30.0
-PROMPTS_SECONDS = 5.0
-"""Longest wait for the prompts of a server, whose tools are listed already."""
 RELIST_SECONDS = 1.0
 """Shortest time between two lists, however often they change."""
 LIST_CHANGES = frozenset({"notifications/tools/list_changed", "notifications/prompts/list_changed"})
 LISTEN_AGAIN_SECONDS = 10.0
-MAX_PAGES = 100
 SETTLE_SECONDS = 0.5
 """How far apart the end of a connection and the reason of it may be."""
 SESSION_LOST = "Session terminated"
@@ -68,35 +55,6 @@ class ServerFailed(ToolFailed):
 
 class SessionLost(ServerFailed):
     """The server has forgotten the connection, and has not done what was requested."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What a server says of itself, its tools and its prompts."""
-
-    tools: Sequence[McpToolDescription] = ()
-    unusable: Mapping[str, str] = field(default_factory=dict)
-    """Why a tool cannot be used, by the server's name for it."""
-    by_name: Mapping[str, McpToolDescription] = field(init=False, compare=False, repr=False)
-    """The first of each name."""
-    _taken: frozenset[str] = field(init=False, compare=False, repr=False)
-    prompts: Sequence[McpPromptDescription] = ()
-    protocol_version: str | None = None
-    server_info: Mapping[str, str] | None = None
-    """``{"name", "version"}``, if it says them."""
-
-    def __post_init__(self) -> None:
-        by_name = {tool.name: tool for tool in reversed(self.tools)}
-        object.__setattr__(self, "by_name", by_name)
-        object.__setattr__(self, "_taken", taken_names(by_name))
-
-    def offered_name(self, prefix: str, tool: str) -> str:
-        """Return the name by which models call a tool of the server's own name."""
-        return offered_name(prefix, tool, is_taken=tool in self._taken)
-
-    def approval_key(self, prefix: str, tool: str) -> str:
-        """Return the name by which an approval is kept: what rules and models see of its name."""
-        return self.offered_name(prefix, tool).removeprefix(f"{prefix}__")
 
 
 class McpConnection:
@@ -179,7 +137,7 @@ class McpConnection:
             except MCPError as error:
                 raise await self._failure_of(error) from error
             except (ValidationError, RuntimeError) as error:
-                text = f"its answer cannot be used: {self._shown(_reason(error))}"
+                text = f"its answer cannot be used: {self._shown(reason_of(error))}"
                 raise ServerFailed(f"The MCP server {self.name!r} failed: {text}") from error
             self.has_served = True
             return result
@@ -235,7 +193,7 @@ class McpConnection:
         try:
             await self._serve()
         except Exception as error:
-            self.end(_reason(error))
+            self.end(reason_of(error))
             logger.debug("MCP server %s", self.name, exc_info=True)
         finally:
             self._client = None
@@ -257,9 +215,9 @@ class McpConnection:
                 **self._options,
             )
             async with client:
-                facts = await self._facts(client)
+                facts = await read_facts(client, self.name, self._secrets)
                 self._starting, starting.deadline = None, math.inf
-                self._on_facts(facts)
+                self._note_facts(facts)
                 self._client = client
                 self.used_at = time.monotonic()
                 self._started.set()
@@ -272,6 +230,10 @@ class McpConnection:
         if listening is None:
             self.end(f"it did not start within {START_SECONDS:g} seconds")
 
+    def _note_facts(self, facts: ServerFacts) -> None:
+        self.latency = facts.latency
+        self._on_facts(facts)
+
     async def _keep(self, client: Client) -> None:
         """Return when the connection is to end; read the list of tools when it has changed."""
         while self.end_reason is None:
@@ -282,71 +244,12 @@ class McpConnection:
             self._must_list = False
             try:
                 with anyio.fail_after(LIST_SECONDS):
-                    self._on_facts(await self._facts(client))
+                    self._note_facts(await read_facts(client, self.name, self._secrets))
             except Exception as error:  # noqa: BLE001 - the earlier list is still there
-                reason = self._shown(_reason(error))
+                reason = self._shown(reason_of(error))
                 logger.info("The tools of MCP server %s: %s", self.name, reason)
             with anyio.move_on_after(RELIST_SECONDS):
                 await self._ending.wait()
-
-    async def _facts(self, client: Client) -> ServerFacts:
-        tools: list[McpToolDescription] = []
-        unusable: dict[str, str] = {}
-        async for count, tool in self._list(client):
-            await asyncio.sleep(0)  # each takes a while, and there may be a thousand
-            if count > MAX_TOOLS:
-                left_out = f"it and those after it are left out, as there are {MAX_TOOLS:,} others"
-                unusable[one_line(tool.name)] = left_out
-                continue
-            try:
-                tools.append(read_tool(tool))
-            except Unusable as error:
-                unusable[one_line(tool.name)] = str(error)
-        info = client.server_info
-        return ServerFacts(
-            tools=tools,
-            unusable=unusable,
-            prompts=await self._prompts(client),
-            protocol_version=client.protocol_version,
-            server_info=None
-            if info is None
-            else {"name": one_line(info.name), "version": one_line(info.version)},
-        )
-
-    async def _list(self, client: Client) -> AsyncGenerator[tuple[int, Tool], None]:
-        if client.server_capabilities.tools is None:
-            return
-        cursor: str | None = None
-        count = 0
-        for _ in range(MAX_PAGES):
-            began = time.monotonic()
-            page = await client.list_tools(cursor=cursor)
-            self.latency = time.monotonic() - began
-            for tool in page.tools:
-                count += 1
-                yield count, tool
-                if count > MAX_TOOLS:
-                    return
-            if not (cursor := page.next_cursor):
-                return
-
-    async def _prompts(self, client: Client) -> list[McpPromptDescription]:
-        """Return the prompts; none if they cannot be listed, which its tools must not feel."""
-        prompts: list[McpPromptDescription] = []
-        if client.server_capabilities.prompts is None:
-            return prompts
-        try:
-            with anyio.fail_after(PROMPTS_SECONDS):
-                cursor: str | None = None
-                for _ in range(MAX_PAGES):
-                    page = await client.list_prompts(cursor=cursor)
-                    prompts += filter(None, map(describe_prompt, page.prompts))
-                    cursor = page.next_cursor
-                    if not cursor or len(prompts) >= MAX_PROMPTS:
-                        break
-        except Exception as error:  # noqa: BLE001 - whatever the SDK makes of it
-            logger.info("The prompts of MCP server %s: %s", self.name, self._shown(_reason(error)))
-        return prompts[:MAX_PROMPTS]
 
     async def _on_message(self, message: Any) -> None:  # noqa: ANN401 - the SDK's union
         if getattr(message, "method", None) in LIST_CHANGES:
@@ -396,18 +299,3 @@ def import_client() -> type[Client]:
 
     redact_logs()
     return Client
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first cause in a group of exceptions, as the end of a sentence."""
-    while causes := getattr(error, "exceptions", None):  # Python 3.10 has no exception groups
-        error = causes[0]
-    if isinstance(error, ValidationError):
-        return first_problems(error)
-    if isinstance(error, ModuleNotFoundError):
-        return "the extra is not installed: pip install 'mochi-server[mcp]'"
-    if isinstance(error, FileNotFoundError):
-        return f"there is no program {str(error.filename)!r}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"it cannot be reached or started: {error.strerror}"
-    return str(error) or type(error).__name__

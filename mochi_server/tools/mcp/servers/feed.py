@@ -10,7 +10,8 @@ from typing import Literal
 from ....core.aio import BackgroundTasks
 from ....core.feed import Feed, FeedReader
 from ....errors import JSONObject
-from .connection import McpConnection, ServerFacts
+from .connection import McpConnection
+from .facts import ServerFacts
 from .registry import McpServers
 from .server import State
 

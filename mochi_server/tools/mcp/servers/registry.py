@@ -18,7 +18,8 @@ from ..config.entry import CONFINES_NOTHING, UNCONFINED, McpServerConfig
 from ..config.file import McpConfig, McpConfigFile
 from ..transports.log import LOG_LINES
 from .cache import FactsCache
-from .connection import McpConnection, ServerFacts, import_client
+from .connection import McpConnection, import_client
+from .facts import ServerFacts
 from .opening import TransportOpener
 from .server import CLOSED, STOPPED, McpServer, McpServerStatus
 

@@ -14,7 +14,8 @@ import anyio
 from ..config.entry import McpServerConfig
 from ..input import ServerInput
 from ..transports.log import ServerLog
-from .connection import McpConnection, ServerFacts, ServerFailed, SessionLost
+from .connection import McpConnection, ServerFailed, SessionLost
+from .facts import ServerFacts
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
