@@ -92,6 +92,7 @@ PARTS: dict[str, Routes] = {
         ("/sessions", "sessions_app.imports.router", "sessions"),  # before /sessions/{session_id}
         ("/sessions", "sessions_app.exports.router", "sessions"),
         ("/sessions", "sessions_app.api.router", "sessions"),
+        ("/sessions", "sessions_app.summaries.router", "sessions"),
         ("/sessions", "sessions_app.variants.router", "sessions"),
         ("/sessions", "sessions_app.files.router", "files"),
         ("/sessions", "sessions_app.attachments.router", "files"),

@@ -251,34 +251,3 @@ class SessionStatus(ResponseModel):
     system_prompt_file: StoredText = Field(examples=["using_agents.md"])
     summary: Summary
     summary_model: str | None = Field(examples=["qwen3:14b"])
-
-
-class SummaryWritten(ResponseModel):
-    """A summary that was written just now."""
-
-    summary: str = Field(examples=["The user asked about asyncio."])
-    topics: list[str] = Field(examples=[["python", "asyncio"]])
-    model_used: SessionModel
-
-
-class HistorySummaryShown(ResponseModel):
-    """What requests have in the place of the oldest messages."""
-
-    text: str = Field(examples=["- The project is called Marmalade."])
-    through_message_id: str | None = Field(
-        description="The last message that it covers.", examples=["f1e2d3c4b5"]
-    )
-    covers: str = Field(
-        description="Digest of the messages that it covers.", examples=["9b1c0f3a5d7e2486"]
-    )
-    model: SessionModel
-    tokens: int = Field(description="Estimate for the text.", examples=[12])
-    made_at: str | None = Field(examples=["2026-01-15T10:35:00.000000Z"])
-
-
-class SummaryShown(ResponseModel):
-    """The summary that there is."""
-
-    summary: str | None = Field(examples=["The user asked about asyncio."])
-    topics: list[str] | None = Field(examples=[["python", "asyncio"]])
-    model_used: StoredText = Field(examples=["qwen3:14b"])

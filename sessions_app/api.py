@@ -1,4 +1,4 @@
-"""``/sessions``: create, read, change, list, search, summarise, delete."""
+"""``/sessions``: create, read, change, list, search, delete."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import orjson
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, PROVIDER_ERRORS, documented
+from mochi_project.openapi import NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, Limit, SessionId
 from mochi_server.core.caller import require
 from mochi_server.errors import (
     AttachmentNotFound,
-    EmptyHistory,
     InvalidMessageIndex,
     InvalidRequest,
     JSONObject,
@@ -37,17 +36,14 @@ from mochi_server.sessions import fork
 from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import MAX_TAGS, ConversationSummary, SessionMetadata
+from mochi_server.sessions.types import MAX_TAGS, SessionMetadata
 
 from .answers import (
     EncodedSessionList,
-    HistorySummaryShown,
     MessageList,
     SessionDetail,
     SessionHead,
     SessionStatus,
-    SummaryShown,
-    SummaryWritten,
 )
 from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
@@ -58,7 +54,6 @@ from .schemas import (
     MessageIndex,
     SessionCreate,
     SessionPatch,
-    SummaryRequest,
     SystemPromptSet,
     Turns,
 )
@@ -99,17 +94,6 @@ def detail_of(session: ChatSession, turns: int | None = None) -> SessionDetail:
     metadata = session.metadata
     messages = orjson.Fragment(session.messages_json(turns))
     return SessionDetail.model_validate({**dict(metadata), **metadata.labels, "messages": messages})
-
-
-def summary_of(summary: ConversationSummary | None) -> dict[str, Any]:
-    """Return a summary as ``SummaryShown`` has it."""
-    if summary is None:
-        return dict.fromkeys(SummaryShown.model_fields)
-    return {
-        "summary": summary.summary,
-        "topics": summary.topics,
-        "model_used": summary.optional("model"),
-    }
 
 
 @router.get(
@@ -370,48 +354,3 @@ async def remove_system_prompt(request: HttpRequest, session_id: SessionId) -> N
 async def read_session_status(request: HttpRequest, session_id: SessionId) -> JSONObject:
     """Context window, tools, agents, system prompt, summary."""
     return await get_runtime().status.of(session_id)
-
-
-@router.post(
-    "/{session_id}/summarize",
-    response=SummaryWritten,
-    summary="Summarise a session now",
-    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *MODEL_ERRORS),
-)
-async def summarize_session(
-    request: HttpRequest, session_id: SessionId, payload: SummaryRequest | None = None
-) -> dict[str, Any]:
-    """What is new is added to the summary; where nothing is new, it is written anew.
-
-    The body may be empty. Without `model`, the session's model writes, or its `summary_model`.
-    """
-    model = payload.model if payload is not None else None
-    return summary_of(await get_runtime().summaries.summarize(session_id, model))
-
-
-@router.post(
-    "/{session_id}/compact",
-    response=HistorySummaryShown,
-    summary="Compact the history of a session now",
-    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *MODEL_ERRORS),
-)
-async def compact_session(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
-    """Summarise all but the last turn; requests have the summary in its place from now on.
-
-    The session keeps its messages. What is new is added to the last such summary.
-    """
-    runtime = get_runtime()
-    summary = await runtime.compaction.compact(runtime.sessions, session_id)
-    return summary.model_dump(include={*HistorySummaryShown.model_fields})
-
-
-@router.get(
-    "/{session_id}/summary",
-    response=SummaryShown,
-    summary="Read the summary of a session",
-    openapi_extra=documented(*READ_ERRORS),
-)
-async def read_session_summary(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
-    """Nulls where there is none; `model_used` is also null of a summary by another program."""
-    session = await get_runtime().sessions.get(session_id)
-    return summary_of(session.metadata.summary)
