@@ -10,10 +10,7 @@ from itertools import islice
 import orjson
 
 from ..core.aio import in_thread_if
-from ..errors import (
-    ContextOverflow,
-    JSONObject,
-)
+from ..errors import ContextOverflow, JSONObject
 from ..protocol.files import FILES
 from ..protocol.messages import AssistantMessage
 from ..protocol.options import ModelOptions
@@ -121,10 +118,7 @@ class RequestBuilder:
     shortened: int = field(default=0, init=False)
     """Results of tools of which it has the first and last lines only."""
     room: HistoryRoom | None = field(default=None, init=False)
-    """What requests have room for, and what it took; None if histories are not compacted."""
-    added: int = field(default=0, init=False)
-    """Tokens of what was stored since, by our estimate."""
-    added_messages: int = field(default=0, init=False)
+    """What requests have room for, and what the history took of it; None if none is compacted."""
     tool_cost: int = field(default=0, init=False)
     """Tokens of the tools of the last request that had some, by our estimate."""
     sent: int = field(default=0, init=False)
@@ -154,35 +148,20 @@ class RequestBuilder:
         return replace(request, messages=messages)
 
     def _build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
-        usage, last_model = usage_of(
-            self._backwards(session, len(session.messages)), self.model.info.context_length
-        )
         ratio = self.windows.ratio(self.model.full_name)
         described = self.describe(extras)
         extra_tokens = extras.estimate(ratio, described)
-        # The provider's count of the last reply normally includes these extras.
-        used = usage if last_model else usage + extra_tokens + self._prompt_tokens(session, ratio)
-        window = self._decide_window(session, used, last_model)
         has_format = self._carries_format(tools=bool(extras.tools))
-        fitted = self._fit(session, window, extra_tokens, has_format=has_format)
-        if fitted.dropped and last_model and extra_tokens:
-            # It may not (tools may be new): try a larger window before messages are dropped.
-            window = self._decide_window(session, usage + extra_tokens, last_model)
-            fitted = self._fit(session, window, extra_tokens, has_format=has_format)
-        fitted = self._compacted(session, fitted, window, extra_tokens, has_format=has_format)
-        if self.window is not None and window.reason == "no_adjustment":
-            window = replace(window, reason=self.window.reason)  # reported once for the turn
+        window, fitted = self._fit(session, extra_tokens, has_format=has_format)
         prompt_tokens = fitted.tokens + extra_tokens
         max_tokens = self._max_reply(window, prompt_tokens)
         # Ollama counts the prompt only, others what the reply may have as well.
         counted = None if self.model.provider.capabilities.context_size else max_tokens
         self.window = window
         self.tool_cost = self.tool_tokens(extras.tools) if extras.tools else self.tool_cost
-        self.dropped = fitted.dropped
-        self.summarised, self.shortened = fitted.summarised, fitted.shortened
-        self.added = self.added_messages = 0
-        self.sent = int(prompt_tokens * ratio)
         left_out = (fitted.dropped, fitted.summarised, fitted.shortened)
+        self.dropped, self.summarised, self.shortened = left_out
+        self.sent = int(prompt_tokens * ratio)
         self.extent = (window.num_ctx, *left_out, counted)
         request = ModelRequest(
             model=self.model.name,
@@ -197,6 +176,30 @@ class RequestBuilder:
         )
         return request if described is None else described.within(request)
 
+    def _fit(
+        self, session: ChatSession, extra_tokens: int, *, has_format: bool
+    ) -> tuple[Window, FittedHistory]:
+        """Return the window of a request, and what of the history is sent in it."""
+        usage, last_model = usage_of(
+            self._backwards(session, len(session.messages)), self.model.info.context_length
+        )
+        # The provider's count of the last reply normally includes what is sent beside the history.
+        used = usage if last_model else usage + extra_tokens + self._prompt_tokens(session)
+        window = self._decide_window(session, used, last_model)
+        history = self._history(session, window, extra_tokens, has_format=has_format)
+        fitted = history.fit()
+        if fitted.dropped and last_model and extra_tokens:
+            # It may not (tools may be new): try a larger window before messages are dropped.
+            window = self._decide_window(session, usage + extra_tokens, last_model)
+            history = self._history(session, window, extra_tokens, has_format=has_format)
+            fitted = history.fit()
+        if self.is_compacted:
+            fitted = self._compacted(session, history, fitted)
+            self._note_room(session, fitted, extra_tokens)
+        if self.window is not None and window.reason == "no_adjustment":
+            window = replace(window, reason=self.window.reason)  # reported once for the turn
+        return window, fitted
+
     def tool_tokens(self, tools: Sequence[JSONObject]) -> int:
         """Estimate the tokens of tools in a request, as schemas or as they are described."""
         extras = RequestExtras(tools=tools)
@@ -204,13 +207,16 @@ class RequestBuilder:
 
     def room_for_tools(self, session: ChatSession) -> int | None:
         """Return how many tokens schemas may take of a session's window; None: not known."""
-        size = self.windows.largest(
+        size = self._largest_window(session)
+        return None if size is None else room_for_tools(size)
+
+    def _largest_window(self, session: ChatSession) -> int | None:
+        return self.windows.largest(
             self.model.full_name,
             self.model.info,
             session.metadata.context_window_config,
             ours=self.model.provider.capabilities.context_size,
         )
-        return None if size is None else room_for_tools(size)
 
     def describe(self, extras: RequestExtras) -> DescribedTools | None:
         """Return what the system prompt says of tools, where a request does not carry them."""
@@ -241,8 +247,9 @@ class RequestBuilder:
             self.model.name, self.response_format, tools=tools
         )
 
-    def _prompt_tokens(self, session: ChatSession, ratio: float) -> int:
+    def _prompt_tokens(self, session: ChatSession) -> int:
         """Estimate what the setup adds to the session's system message."""
+        ratio = self.windows.ratio(self.model.full_name)
         own = system_of(session)
         system = self.setup.system_message(own)
         if system is None:
@@ -268,26 +275,18 @@ class RequestBuilder:
             model_changed=last_model is not None and last_model != self.model.full_name,
         )
 
-    def _fit(
-        self, session: ChatSession, window: Window, extra_tokens: int, *, has_format: bool
-    ) -> FittedHistory:
-        return self._history(session, window, extra_tokens, has_format=has_format).fit()
-
     def _history(
         self, session: ChatSession, window: Window, extra_tokens: int, *, has_format: bool
     ) -> LongHistory:
         budget = self._least(window.budget)
-        total = len(session.messages)
-        system = system_of(session)
-        if system is not None:
-            total -= 1
-        system = self.setup.system_message(system)
+        own = system_of(session)
+        system = self.setup.system_message(own)
         if self.response_format is not None and not has_format:
             system = _instructed(system, self.response_format)
         return LongHistory(
             system=system,
             backwards=lambda count: self._backwards(session, count),
-            total=total,
+            total=len(session.messages) - (own is not None),
             budget=None if budget is None else max(budget - extra_tokens, 1),
             ratio=self.windows.ratio(self.model.full_name),
             max_messages=self.limits.max_history_messages,
@@ -299,43 +298,28 @@ class RequestBuilder:
         return min((limit for limit in limits if limit), default=None)
 
     def _compacted(
-        self,
-        session: ChatSession,
-        fitted: FittedHistory,
-        window: Window,
-        extra_tokens: int,
-        *,
-        has_format: bool,
+        self, session: ChatSession, history: LongHistory, fitted: FittedHistory
     ) -> FittedHistory:
         """Return what is sent: where a history does not fit, or a person wants it, a short one."""
-        if not self.is_compacted:
-            return fitted
         wanted = session.metadata.history_summary
-        if not fitted.fits or (wanted is not None and wanted.requested):
-            history = self._history(session, window, extra_tokens, has_format=has_format)
-            covered = covered_part(session)
-            if not fitted.fits or covered is not None:
-                fitted = history.fit_compacted(covered)
-            if covered is not None and fitted.summarised:
-                self.through_message_id = covered.summary.through_message_id
-        self._note_room(session, fitted, extra_tokens)
+        if fitted.fits and (wanted is None or not wanted.requested):
+            return fitted
+        covered = covered_part(session)
+        if not fitted.fits or covered is not None:
+            fitted = history.fit_compacted(covered)
+        if covered is not None and fitted.summarised:
+            self.through_message_id = covered.summary.through_message_id
         return fitted
 
     def _note_room(self, session: ChatSession, fitted: FittedHistory, extra_tokens: int) -> None:
-        size = self.windows.largest(
-            self.model.full_name,
-            self.model.info,
-            session.metadata.context_window_config,
-            ours=self.model.provider.capabilities.context_size,
-        )
+        size = self._largest_window(session)
         tokens = self._least(None if size is None else budget_of(size))
         ratio = self.windows.ratio(self.model.full_name)
-        system = fitted.messages[0] if fitted.messages else None
-        has_system = system is not None and system.get("role") == "system"
+        first = next(iter(fitted.messages), None)
         self.room = HistoryRoom(
             tokens=None if tokens is None else max(tokens - extra_tokens, 1),
             messages=self.limits.max_history_messages,
-            fixed=estimate(system, ratio) if system is not None and has_system else 0,
+            fixed=estimate(first, ratio) if first and first.get("role") == "system" else 0,
             used=fitted.tokens,
             count=len(fitted.messages),
             ratio=ratio,
@@ -343,18 +327,13 @@ class RequestBuilder:
 
     def note_stored(self, messages: Iterable[JSONObject]) -> None:
         """Note what was stored since the last request; the next one has it as well."""
-        if self.room is None:
-            return
-        for message in messages:
-            self.added += estimate(message, self.room.ratio)
-            self.added_messages += 1
+        if self.room is not None:
+            self.room = self.room.after(messages)
 
     @property
     def is_full(self) -> bool:
         """Whether a summary of the oldest messages should be made now."""
-        return self.room is not None and (
-            self.dropped > 0 or self.room.is_full(self.added, self.added_messages)
-        )
+        return self.room is not None and (self.dropped > 0 or self.room.is_full)
 
     def _max_reply(self, window: Window, prompt_tokens: int) -> int | None:
         """Limit the reply to what the window leaves, so that nothing is shifted out of it."""
@@ -364,8 +343,8 @@ class RequestBuilder:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def note_window(self, session: ChatSession) -> None:
+        metadata = session.metadata
         if self.window is not None:
-            metadata = session.metadata
             metadata.context_window_config = record(metadata.context_window_config, self.window)
 
     def window_payload(self, message: AssistantMessage) -> JSONObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import orjson
@@ -66,7 +66,7 @@ _BLANK = re.compile(r"\n\s*\n+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRoom:
-    """What requests of a conversation have room for, and what the last one took of it."""
+    """What requests of a conversation have room for, and what the history takes of it."""
 
     tokens: int | None
     """Of system prompt and history in the largest window; None if it is not known."""
@@ -75,9 +75,9 @@ class HistoryRoom:
     fixed: int = 0
     """Tokens of the system prompt."""
     used: int = 0
-    """Tokens of the last request's system prompt and history."""
+    """Tokens of system prompt and history."""
     count: int = 0
-    """Messages of the last request."""
+    """Messages of them."""
     ratio: float = CHARACTERS_PER_TOKEN
 
     @classmethod
@@ -89,11 +89,17 @@ class HistoryRoom:
     def _own(self) -> float:
         return float("inf") if self.tokens is None else max(self.tokens - self.fixed, 1)
 
-    def is_full(self, added: int, added_messages: int) -> bool:
-        """Return whether so many more tokens, and messages, come near to what it has room for."""
-        if self.tokens is not None and self.used + added >= FULL * self.tokens:
+    def after(self, messages: Iterable[JSONObject]) -> HistoryRoom:
+        """Return it after more messages, which the next request has as well."""
+        costs = [estimate(message, self.ratio) for message in messages]
+        return replace(self, used=self.used + sum(costs), count=self.count + len(costs))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the history comes near to what it has room for."""
+        if self.tokens is not None and self.used >= FULL * self.tokens:
             return True
-        return self.messages is not None and self.count + added_messages >= FULL * self.messages
+        return self.messages is not None and self.count >= FULL * self.messages
 
     @property
     def summary_tokens(self) -> int:
