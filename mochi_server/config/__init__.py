@@ -23,7 +23,8 @@ from .environment import (
     unknown_variables,
     variables_of_file,
 )
-from .settings import MCP_CALLBACK_PATH, MochiServerSettings, variable_of
+from .fields import variable_of
+from .settings import MCP_CALLBACK_PATH, MochiServerSettings
 
 __all__ = [
     "MCP_CALLBACK_PATH",

@@ -17,7 +17,8 @@ from pydantic import SecretStr, ValidationError
 
 from ..core.files import NotUTF8, text_of
 from ..core.problems import problem_text
-from .settings import PREFIX, MochiServerSettings, variable_of
+from .fields import PREFIX, variable_of
+from .settings import MochiServerSettings
 
 _SECRETS = {
     name: field
