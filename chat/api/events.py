@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from mochi_project.openapi import reference
-from mochi_server.chat.confirmations.store import ConfirmationChange
+from mochi_server.chat.confirmations.confirmation import ConfirmationChange
 from mochi_server.errors import JSONObject
 from mochi_server.protocol import events
 from mochi_server.protocol.events import Event

@@ -14,7 +14,8 @@ from ..protocol.messages import AssistantMessage, ToolMessage
 from ..services.history import objects
 from ..sessions import ChatSession, SessionManager
 from .confirmations.announcing import announcement_of
-from .confirmations.store import ConfirmationStore, StoredConfirmation
+from .confirmations.confirmation import StoredConfirmation
+from .confirmations.store import ConfirmationStore
 from .journal.base import RunWriter
 from .journal.journal import RunJournal
 from .journal.records import RECOVERY_JUMP, RunHead

@@ -41,8 +41,8 @@ from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
+from .confirmations.confirmation import StoredConfirmation
 from .confirmations.inbox import ConfirmationFilter, ConfirmationInbox
-from .confirmations.store import StoredConfirmation
 from .conversation import add_messages, open_reply
 from .conversations import Conversations
 from .journal.records import RunHead

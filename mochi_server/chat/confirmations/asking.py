@@ -29,8 +29,14 @@ from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleMatch, RuleSet, match_rules
 from ..rules.suggestions import suggestions_for
 from .announcing import announcement_of, decision_event_of, input_required
-from .confirmation import Confirmation, ConfirmationDecision
-from .store import LOST, RETRY_SECONDS, RUN_ENDED, ConfirmationStore, StoredConfirmation
+from .confirmation import (
+    LOST,
+    RUN_ENDED,
+    Confirmation,
+    ConfirmationDecision,
+    StoredConfirmation,
+)
+from .store import RETRY_SECONDS, ConfirmationStore
 
 logger = logging.getLogger(__name__)
 

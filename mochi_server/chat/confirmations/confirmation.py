@@ -14,7 +14,13 @@ from pydantic import JsonValue, TypeAdapter
 
 from ...core.clock import moment_of
 from ...core.shown_text import shown_arguments
-from ...errors import JSONObject, ToolConfirmationTimeout
+from ...errors import (
+    ConfirmationNotFound,
+    ConfirmationUnavailable,
+    JSONObject,
+    ToolConfirmationTimeout,
+    ToolExecutionDenied,
+)
 from ...protocol.events import FieldPayload
 
 MAX_RECORDED = 8_000
@@ -76,6 +82,11 @@ class Confirmation(FieldPayload):
                 moment_of(each)
 
     @property
+    def conversation(self) -> tuple[str, str | None, str | None]:
+        """The conversation that makes the call: that of the run, or one of an agent in it."""
+        return self.run_id, self.agent_name, self.agent_call_id
+
+    @property
     def shown(self) -> str:
         """What a person decides about, with nothing hidden."""
         return shown_arguments(self.arguments if self.elicitation is None else self.elicitation)
@@ -94,6 +105,16 @@ class Confirmation(FieldPayload):
     def fields(self) -> JSONObject:
         """Return the fields by name, as they are stored."""
         return FieldPayload.payload(self)
+
+    def shortened(self) -> Confirmation:
+        """Return it as the history keeps it."""
+        asked = self.elicitation
+        return replace(
+            self,
+            arguments=shortened(self.arguments),
+            elicitation=None if asked is None else shortened(asked),
+            suggestions=(),
+        )
 
     def seconds_left(self, now: datetime) -> float:
         """Return the seconds in which it can be decided: at most those that it had at first."""
@@ -135,6 +156,49 @@ class ConfirmationDecision(FieldPayload):
         return f"{DENIED} Reason: {self.reason}" if self.reason else DENIED
 
 
+EXPIRED = ConfirmationDecision(
+    approved=False,
+    reason="nobody confirmed the call in time.",
+    code=ToolConfirmationTimeout.code,
+)
+LOST = ConfirmationDecision(
+    approved=False,
+    reason="the confirmation is gone from the store.",
+    code=ConfirmationUnavailable.code,
+)
+"""The decision for those who wait when a confirmation has vanished from the store."""
+
+RUN_ENDED = ConfirmationDecision(
+    approved=False,
+    reason="the run has ended.",
+    code=ToolExecutionDenied.code,
+)
+"""The decision when the run ends for another reason, such as a stop, before anybody decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConfirmation:
+    """A confirmation and its decision."""
+
+    confirmation: Confirmation
+    decision: ConfirmationDecision | None = None
+    """None while it is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationChange:
+    """What happened to a confirmation, in this process or another."""
+
+    kind: Literal["asked", "decided", "expired"]
+    confirmation: Confirmation
+    decision: ConfirmationDecision | None = None
+
+    def payload(self) -> JSONObject:
+        """Return ``{"confirmation", "decision"}``; the decision is null while there is none."""
+        decision = None if self.decision is None else self.decision.payload()
+        return {"confirmation": self.confirmation.payload(), "decision": decision}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmationRecord:
     """An entry of the history: what was asked, who decided, and what ran.
@@ -160,6 +224,14 @@ class ConfirmationRecord:
             "ran": self.ran,
             "recorded_at": self.recorded_at,
         }
+
+
+def not_found(confirmation_id: str, session_id: str | None = None) -> ConfirmationNotFound:
+    """Return the error for a confirmation that does not wait, or that the caller does not see."""
+    if session_id is not None:
+        return ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
+    text = f"No confirmation {confirmation_id!r} is pending."
+    return ConfirmationNotFound(text, confirmation_id=confirmation_id)
 
 
 def shortened(arguments: JSONObject) -> JSONObject:

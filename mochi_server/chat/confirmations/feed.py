@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from ...core.aio import BackgroundTasks
 from ...core.caller import Caller, current_caller
 from ...core.feed import Feed, FeedReader
-from .store import ConfirmationChange, ConfirmationStore
+from .confirmation import ConfirmationChange
+from .store import ConfirmationStore
 
 
 class ConfirmationFeed(Feed[ConfirmationChange]):

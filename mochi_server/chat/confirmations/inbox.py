@@ -23,8 +23,15 @@ from ...tools.functions.schema_arguments import SchemaArguments
 from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleSet, rule_of
 from ..session_agents import SessionAgents
-from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, dump
-from .store import ConfirmationStore, StoredConfirmation, not_found
+from .confirmation import (
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationRecord,
+    StoredConfirmation,
+    dump,
+    not_found,
+)
+from .store import ConfirmationStore
 
 PAGE = 100
 """Entries of a page."""

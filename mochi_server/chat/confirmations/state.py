@@ -25,14 +25,16 @@ from ...state import Signals, SQLiteState, State, Statements, StateSignals, Vers
 from .confirmation import (
     CONFIRMATION,
     DECISION,
+    LOST,
     RECORD,
     Confirmation,
     ConfirmationDecision,
     ConfirmationRecord,
+    StoredConfirmation,
     dump,
 )
 from .former import HISTORY, MAX_HISTORY_BYTES, ROWS
-from .store import LOST, ConfirmationStore, StoredConfirmation
+from .store import ConfirmationStore
 
 T = TypeVar("T")
 
@@ -104,7 +106,7 @@ class StateConfirmationStore(ConfirmationStore):
         content = dump(confirmation.fields())
         await self._write(lambda state: state.add_row(ROWS, name, content))
 
-    async def _find(self, confirmation_id: str) -> StoredConfirmation | None:
+    async def find(self, confirmation_id: str) -> StoredConfirmation | None:
         if _NAME.fullmatch(confirmation_id) is None:
             return None
 

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import Final, Literal
@@ -26,10 +26,20 @@ from ...errors import (
     ConfirmationUnavailable,
     JSONObject,
     ToolConfirmationTimeout,
-    ToolExecutionDenied,
 )
 from ...state.signals import LOST_SECONDS, Signals, Subscription
-from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, shortened
+from .confirmation import (
+    EXPIRED,
+    LOST,
+    RUN_ENDED,
+    Confirmation,
+    ConfirmationChange,
+    ConfirmationDecision,
+    ConfirmationRecord,
+    StoredConfirmation,
+    not_found,
+    shortened,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,48 +48,6 @@ CONFIRMATIONS: Final = "confirmations"
 
 RETRY_SECONDS = 0.25
 """Pause before the store is tried again that could not be reached."""
-
-EXPIRED = ConfirmationDecision(
-    approved=False,
-    reason="nobody confirmed the call in time.",
-    code=ToolConfirmationTimeout.code,
-)
-LOST = ConfirmationDecision(
-    approved=False,
-    reason="the confirmation is gone from the store.",
-    code=ConfirmationUnavailable.code,
-)
-"""The decision for those who wait when a confirmation has vanished from the store."""
-
-RUN_ENDED = ConfirmationDecision(
-    approved=False,
-    reason="the run has ended.",
-    code=ToolExecutionDenied.code,
-)
-"""The decision when the run ends for another reason, such as a stop, before anybody decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredConfirmation:
-    """A confirmation and its decision."""
-
-    confirmation: Confirmation
-    decision: ConfirmationDecision | None = None
-    """None while it is pending."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmationChange:
-    """What happened to a confirmation, in this process or another."""
-
-    kind: Literal["asked", "decided", "expired"]
-    confirmation: Confirmation
-    decision: ConfirmationDecision | None = None
-
-    def payload(self) -> JSONObject:
-        """Return ``{"confirmation", "decision"}``; the decision is null while there is none."""
-        decision = None if self.decision is None else self.decision.payload()
-        return {"confirmation": self.confirmation.payload(), "decision": decision}
 
 
 class ConfirmationStore(ABC):
@@ -117,7 +85,7 @@ class ConfirmationStore(ABC):
         """Store it; one that is there stays."""
 
     @abstractmethod
-    async def _find(self, confirmation_id: str) -> StoredConfirmation | None:
+    async def find(self, confirmation_id: str) -> StoredConfirmation | None:
         """Return what is stored now, whoever stored it; None if it is unknown or consumed."""
 
     @abstractmethod
@@ -209,7 +177,7 @@ class ConfirmationStore(ABC):
         Raises:
             ConfirmationNotFound: it is unknown, consumed, or not decided.
         """
-        stored = await self._find(confirmation_id)
+        stored = await self.find(confirmation_id)
         if stored is None or stored.decision is None:
             raise not_found(confirmation_id)
         await self.record(stored.confirmation, stored.decision, ran=ran)
@@ -226,10 +194,9 @@ class ConfirmationStore(ABC):
     ) -> None:
         """Add a call to the history."""
         now = timestamp(self.clock())
-        decision = replace(decision, decided_at=decision.decided_at or now)
         record = ConfirmationRecord(
-            confirmation=_shortened(confirmation),
-            decision=decision,
+            confirmation=confirmation.shortened(),
+            decision=replace(decision, decided_at=decision.decided_at or now),
             ran=None if ran is None else shortened(ran),
             recorded_at=now,
         )
@@ -242,7 +209,6 @@ class ConfirmationStore(ABC):
         agent: str | None = None,
         tool: str | None = None,
         older_than: timedelta | None = None,
-        limit: int | None = None,
     ) -> list[Confirmation]:
         """Return what waits for a decision, the oldest first; None: of all."""
         await self._refresh()
@@ -256,8 +222,7 @@ class ConfirmationStore(ABC):
             and (tool is None or confirmation.tool_name == tool)
             and (latest is None or confirmation.asked_at < latest)
         ]
-        pending.sort(key=attrgetter("asked_at", "queue_position", "confirmation_id"))
-        return pending[:limit]
+        return sorted(pending, key=attrgetter("asked_at", "queue_position", "confirmation_id"))
 
     async def of_run(self, run_id: str) -> list[StoredConfirmation]:
         """Return a run's confirmations, pending and decided, that are not consumed."""
@@ -271,18 +236,14 @@ class ConfirmationStore(ABC):
         The calls of one conversation run when all are decided.
         """
         await self.expire_due()
-        undecided = {_conversation_of(each) for each in self._undecided()}
+        undecided = {each.conversation for each in self._undecided()}
         decided = [each.confirmation for each in self._stored.values() if each.decision]
-        return {each.run_id for each in decided if _conversation_of(each) not in undecided}
+        return {each.run_id for each in decided if each.conversation not in undecided}
 
     async def stored(self) -> list[StoredConfirmation]:
         """Return what is not consumed, after what is due has expired."""
         await self.expire_due()
         return [*self._stored.values()]
-
-    async def find(self, confirmation_id: str) -> StoredConfirmation | None:
-        """Return what is stored; None if it is unknown or consumed."""
-        return await self._find(confirmation_id)
 
     async def end_run(self, run_id: str) -> None:
         """Deny what is pending of a run that has ended, and consume all that it has left."""
@@ -321,9 +282,8 @@ class ConfirmationStore(ABC):
         now = self.clock.monotonic()
         if now < self._first_due:
             return []
-        due = [each for each in self._undecided() if self._deadline_of(each) <= now]
         expired = []
-        for each in due:
+        for each in [each for each in self._undecided() if self._deadline_of(each) <= now]:
             if await self._decide_once(each, EXPIRED):
                 expired.append(each)
             await self._refresh()  # there may be thousands, and decisions meanwhile
@@ -336,11 +296,16 @@ class ConfirmationStore(ABC):
         """Give an iterator of what happens from now on, in every process; it never ends."""
         await self._refresh()
         queue: asyncio.Queue[ConfirmationChange] = asyncio.Queue()
+
+        async def read() -> AsyncGenerator[ConfirmationChange, None]:
+            while True:
+                yield await queue.get()
+
         self._watchers.add(queue)
         if self._poller is None:
             self._poller = self._tasks.spawn(self._poll(), name="confirmations")
         try:
-            async with aclosing(_changes(queue)) as changes:
+            async with aclosing(read()) as changes:
                 yield changes
         finally:
             self._watchers.discard(queue)
@@ -370,13 +335,11 @@ class ConfirmationStore(ABC):
     async def _known(
         self, confirmation_id: str, session_id: str | None = None
     ) -> StoredConfirmation:
-        stored = await self._find(confirmation_id)
-        if stored is None:
-            record = await self._record_of(confirmation_id)
-            if record is None:
-                raise not_found(confirmation_id, session_id)
-            stored = StoredConfirmation(record.confirmation, record.decision)
-        return stored
+        if (stored := await self.find(confirmation_id)) is not None:
+            return stored
+        if (record := await self._record_of(confirmation_id)) is None:
+            raise not_found(confirmation_id, session_id)
+        return StoredConfirmation(record.confirmation, record.decision)
 
     async def _decide_once(
         self, confirmation: Confirmation, decision: ConfirmationDecision
@@ -420,9 +383,8 @@ class ConfirmationStore(ABC):
                 is_available = True
                 while self._watchers:
                     is_available = await self._look(was_available=is_available)
-                    await self._changed.wait(
-                        self._seconds_to_due() if is_available else RETRY_SECONDS
-                    )
+                    due = min(LOST_SECONDS, max(self._first_due - self.clock.monotonic(), 0.0))
+                    await self._changed.wait(due if is_available else RETRY_SECONDS)
         finally:
             self._poller = self._changed = None
 
@@ -436,36 +398,3 @@ class ConfirmationStore(ABC):
                 logger.warning("%s Trying again.", error, exc_info=not expected)
             return False
         return True
-
-    def _seconds_to_due(self) -> float:
-        """Return the seconds until something is due, if that is before a lost signal counts."""
-        return min(LOST_SECONDS, max(self._first_due - self.clock.monotonic(), 0.0))
-
-
-def _shortened(confirmation: Confirmation) -> Confirmation:
-    asked = confirmation.elicitation
-    return replace(
-        confirmation,
-        arguments=shortened(confirmation.arguments),
-        elicitation=None if asked is None else shortened(asked),
-        suggestions=(),
-    )
-
-
-def _conversation_of(confirmation: Confirmation) -> tuple[str, str | None, str | None]:
-    return confirmation.run_id, confirmation.agent_name, confirmation.agent_call_id
-
-
-def not_found(confirmation_id: str, session_id: str | None = None) -> ConfirmationNotFound:
-    """Return the error for a confirmation that does not wait, or that the caller does not see."""
-    if session_id is not None:
-        return ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
-    text = f"No confirmation {confirmation_id!r} is pending."
-    return ConfirmationNotFound(text, confirmation_id=confirmation_id)
-
-
-async def _changes(
-    queue: asyncio.Queue[ConfirmationChange],
-) -> AsyncGenerator[ConfirmationChange, None]:
-    while True:
-        yield await queue.get()
