@@ -44,6 +44,8 @@ from .chat.responses import ResponseService
 from .chat.rules.places import MemoryRuleStore, RulePlaces
 from .chat.rules.rule import RuleFile
 from .chat.runs.requests import RunRequests
+from .chat.turn_checks import TurnChecks
+from .chat.unattended import UnattendedRuns
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -262,7 +264,7 @@ class Runtime:
     def _add_chat(self) -> None:
         """Build what opens turns, and what clients do with them."""
         conversations = self._conversations()
-        agents = AgentSource(self.agents, self._agent_runner(conversations))
+        self.agent_source = AgentSource(self.agents, self._agent_runner(conversations))
         rule_places = RulePlaces(
             MemoryRuleStore()
             if self.settings.session_storage == "memory"
@@ -273,12 +275,18 @@ class Runtime:
             store=self.confirmations,
             rule_places=rule_places,
             tools=self.tools,
-            agents=agents,
+            agents=self.agent_source,
             resume=self._resume,
             audit=self.audit,
         )
-        self.chat = self._chat_service(conversations, agents)
+        self.chat = self._chat_service(conversations)
         self.run_control = RunControl(
+            chat=self.chat,
+            runs=self.runs,
+            sessions=self.sessions,
+            confirmations=self.confirmations,
+        )
+        self.unattended_runs = UnattendedRuns(
             chat=self.chat,
             runs=self.runs,
             sessions=self.sessions,
@@ -295,7 +303,7 @@ class Runtime:
             windows=self.context_window,
             runs=self.runs,
             tools=self.tools,
-            agents=agents,
+            agents=self.agent_source,
         )
 
     def _conversations(self) -> Conversations:
@@ -315,19 +323,22 @@ class Runtime:
             preempt=self.summaries.preempt,
         )
 
-    def _chat_service(self, conversations: Conversations, agents: AgentSource) -> ChatService:
+    def _chat_service(self, conversations: Conversations) -> ChatService:
         settings = self.settings
         return ChatService(
             sessions=self.sessions,
             conversations=conversations,
             runs=self.runs,
-            tools=self.tools,
+            checks=TurnChecks(
+                conversations=conversations,
+                models=self.models,
+                tools=self.tools,
+                agents=self.agent_source,
+            ),
             execution=self.tool_execution,
             inbox=self.inbox,
-            agents=agents,
             summaries=self.summaries,
             attachments=self.attachments,
-            models=self.models,
             max_tool_rounds=settings.max_tool_rounds,
             confirmation_timeout=settings.tool_confirmation_timeout_seconds,
         )
@@ -432,7 +443,7 @@ class Runtime:
         return {run.session_id for run in runs if run.state in {"running", "waiting", "queued"}}
 
     def _resume(self, run_id: str) -> None:
-        self.run_control.resume(run_id)
+        self.unattended_runs.resume(run_id)
 
     def _summarization(self) -> tuple[SummarizationService, CompactionService]:
         settings = self.settings
@@ -487,7 +498,7 @@ class Runtime:
         """Start the background work of a server; users of the library need not."""
         self.sessions.catalogue.watch()
         self.background.spawn(self._reach_sessions(), name="first use of the sessions")
-        self.run_control.tend()
+        self.unattended_runs.tend()
         self.summaries.catch_up()
         self.background.spawn(self.mcp.start_eager(), name="start of MCP servers")
         if self.settings.session_storage != "memory":
@@ -548,6 +559,7 @@ class Runtime:
 
     def stop(self) -> None:
         """End turns and summaries and refuse new ones: the server is stopping."""
+        self.unattended_runs.stop()
         self.run_control.stop_all()
         self.confirmation_feed.close()
         self.mcp_feed.close()
@@ -584,7 +596,8 @@ class Runtime:
                 closing.push_async_callback(close)
             self.stop()
             self._cleaners.cancel()
-            await self.run_control.wait_closed(self.settings.shutdown_seconds)
+            await self.unattended_runs.drain(self.settings.shutdown_seconds)
+            await self.runs.wait_closed(self.settings.shutdown_seconds)
             await self.summaries.aclose()
             await self.compaction.aclose()
             await self.pulls.aclose()

@@ -172,7 +172,7 @@ class CompletionService:
         await model.provider.unload(model.name)
 
     async def _find_model(self, name: str) -> ChatModel:
-        setup = await self.chat.models.resolve(name)
+        setup = await self.chat.checks.models.resolve(name)
         return await self.chat.conversations.find_model(setup.model)
 
     async def count_tokens(
@@ -186,12 +186,12 @@ class CompletionService:
             ToolNotFound: ``selected`` names one that the model cannot have.
         """
         conversations = self.chat.conversations
-        setup = await self.chat.models.resolve(request.model)
+        setup = await self.chat.checks.models.resolve(request.model)
         if session is not None:
             setup = setup.within(session.metadata)
         model = await conversations.find_model(setup.model)
         ratio = conversations.windows.ratio(model.full_name)
-        offered = await self.chat.offered(setup, request.turn)
+        offered = await self.chat.checks.offered(setup, request.turn)
         functions = request.turn.client_functions().values()
         tools = [*functions, *(tool.schema() for tool in offered.values())]
         system, history, new = request.split()
@@ -222,7 +222,7 @@ class CompletionService:
             EmptyHistory: there is no other message.
             MochiError: the model cannot be used, or gave no summary.
         """
-        setup = await self.chat.models.resolve(request.model)
+        setup = await self.chat.checks.models.resolve(request.model)
         _, *parts = request.split()
         sent = [each for part in parts for each in part]
         lines = await in_thread_if(len(sent) > MANY_MESSAGES, encode_messages, sent)
@@ -245,7 +245,7 @@ class CompletionService:
         return turn
 
     async def _open_new(self, request: CompletionRequest, session_id: str | None) -> Turn:
-        (await self.chat.models.resolve(request.model)).require_right_to_tools()
+        (await self.chat.checks.models.resolve(request.model)).require_right_to_tools()
         async with AsyncExitStack() as stack:
             turn = await _open(self.chat, request, stack, _delete_unused, session_id)
             stack.pop_all()

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Literal
 
 import anyio
 
-from ..core.aio import BackgroundTasks
 from ..core.caller import current_caller, may_see, serving
-from ..core.clock import timestamp
 from ..core.ids import new_run_id
 from ..errors import (
     JSONObject,
-    MochiError,
     RunNotFound,
     ServerBusy,
     SessionBusy,
     SessionNotFound,
-    ShuttingDown,
 )
 from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
@@ -40,8 +32,6 @@ from .runs.status import RunStatus
 from .service import ChatService
 from .turn import Turn
 
-logger = logging.getLogger(__name__)
-
 WhenBusy = Literal["refuse", "queue", "interrupt"]
 """What becomes of a message while another run of its session goes on."""
 
@@ -50,15 +40,6 @@ INTERRUPT_TRIES = 20
 
 INTERRUPT_PAUSE = 0.05
 """Seconds between two tries to open the turn."""
-
-TEND_SECONDS = 5.0
-"""Pause between two searches for runs that no process executes: of dead ones, or decided ones."""
-
-ORPHAN_AGE = timedelta(seconds=60)
-"""Age of a confirmation from which its run must be in the journal."""
-
-PRUNE_SECONDS = 60.0
-"""Pause between two searches for runs that ended long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +77,6 @@ class RunControl:
         self._sessions = sessions
         self._confirmations = confirmations
         self._queue = RunQueue(runs)
-        self._tasks = BackgroundTasks()
-        self._tending: asyncio.Task[None] | None = None
-        runs.on_parked = self._look_again
 
     async def start(
         self,
@@ -299,90 +277,6 @@ class RunControl:
             raise RunNotFound(text, details={"session_id": session_id})
         return await self.stop(run_id)
 
-    def resume(self, run_id: str) -> None:
-        """Begin to take up a run about which somebody has decided, if no process executes it."""
-        self._tasks.spawn(self._resume(run_id), name="a run that waited")
-
-    async def _resume(self, run_id: str) -> None:
-        try:
-            turn = await self._chat.reopen_turn(run_id)
-        except (SessionBusy, ServerBusy, ShuttingDown):  # another is at it, or it is tried again
-            return
-        except MochiError as error:
-            logger.warning("The run %s cannot go on now: %s", run_id, error.message)
-            return
-        except Exception:
-            logger.exception("The run %s cannot go on", run_id)
-            return
-        if turn is None:
-            return
-        if self._runs.is_closed:
-            await turn.run.park()
-            await turn.release()
-        else:
-            self._chat.start(turn)
-
-    def _look_again(self, run_id: str) -> None:
-        """Take up a run that was just let go, if somebody has decided meanwhile."""
-        if not self._runs.is_closed:
-            self._tasks.spawn(self._resume_decided(run_id), name="a run that waits")
-
-    async def _resume_decided(self, run_id: str | None = None) -> None:
-        """Take up a run that waits, or all, if somebody has decided."""
-        decided = await self._confirmations.decided_runs()
-        if decided:  # there may be thousands that wait
-            for each in decided & ({run_id} if run_id else await self._runs.others.waiting_runs()):
-                await self._resume(each)
-
-    async def _settle_orphans(self) -> None:
-        """Settle confirmations of runs that have ended, or that the journal does not know."""
-        going_on = {run.run_id for run in await self._runs.all_runs() if run.end is None}
-        before = timestamp(self._confirmations.clock() - ORPHAN_AGE)
-        orphans = {
-            each.confirmation.run_id: each.confirmation.session_id
-            for each in await self._confirmations.stored()
-            if each.confirmation.run_id not in going_on and each.confirmation.asked_at < before
-        }
-        for run_id, session_id in orphans.items():
-            with suppress(SessionNotFound):  # of another server, which shares the Redis
-                await self._sessions.check_exists(session_id)
-                if not self._runs.has(run_id):
-                    await self._confirmations.end_run(run_id)
-
-    async def _end_forgotten(self) -> None:
-        """End runs that wait, and about which nobody is asked any more."""
-        stored = await self._confirmations.stored()
-        await self._runs.others.recover_forgotten({each.confirmation.run_id for each in stored})
-
-    def tend(self) -> None:
-        """Begin to look after the runs that no process executes, as a server does."""
-        if self._tending is None:
-            self._tending = self._tasks.spawn(self._tend(), name="runs without a process")
-
-    async def _tend(self) -> None:
-        pruned, pause = -math.inf, min(self._runs.retention_seconds, PRUNE_SECONDS)
-        is_failing = False
-        while True:
-            try:
-                await self._runs.others.recover_dead()
-                await self._resume_decided()
-                if anyio.current_time() - pruned >= pause:
-                    await self._settle_orphans()
-                    await self._end_forgotten()
-                    await self._runs.prune()
-                    pruned = anyio.current_time()
-                is_failing = False
-            except MochiError as error:
-                if not is_failing:
-                    logger.warning("Runs without a process wait: %s", error.message)
-                is_failing = True
-            except Exception:  # a full disk, for example: it is tried again
-                if not is_failing:
-                    logger.exception("Runs without a process wait")
-                is_failing = True
-            await self._runs.forget_unwritten()
-            await anyio.sleep(TEND_SECONDS)
-
     def refuse_new(self) -> None:
         """Let no run begin any more; runs that wait in queues end."""
         self._runs.refuse_new()
@@ -390,15 +284,8 @@ class RunControl:
 
     def stop_all(self) -> None:
         """End all runs of this process and refuse new ones: the server is stopping."""
-        if self._tending is not None:
-            self._tending.cancel()
         self._queue.stop_all()
         self._runs.stop_all()
-
-    async def wait_closed(self, seconds: float) -> None:
-        """Wait for what looks after runs, then until no run is left; each for so many seconds."""
-        await self._tasks.drain(seconds)
-        await self._runs.wait_closed(seconds)
 
     async def _last_run(self, session_id: str) -> str | None:
         if current_caller().owner is not None:

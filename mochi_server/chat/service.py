@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from ..core.caller import current_caller
 from ..core.ids import new_run_id
 from ..errors import (
     ConfirmationUnavailable,
-    Forbidden,
-    InvalidRequest,
     JSONObject,
     MochiError,
-    ProviderError,
     ProviderUnreachable,
     RunInterrupted,
     ServerBusy,
     SessionBusy,
     ShuttingDown,
     StorageError,
-    ToolNotFound,
 )
 from ..protocol.events import ErrorEvent, Event
-from ..protocol.messages import Message, UserMessage, now
+from ..protocol.messages import now
 from ..protocol.turn_request import TurnRequest
 from ..providers.registry import NobodyHasModel
-from ..services.chat_model import ChatModel
-from ..services.history import system_of
-from ..services.models.resolver import ModelResolver, ModelSetup
 from ..services.response_format import check_format
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
 from ..sessions.types import ToolSettings
-from ..tools.base import Tool
-from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
 from .confirmations.confirmation import StoredConfirmation
@@ -50,23 +39,11 @@ from .reply import WholeReply
 from .runs.log import LogReader, RunLog
 from .runs.registry import RunRegistry, log_failure
 from .runs.run import Run
-from .session_agents import SessionAgents
 from .tool_calls.handling import ToolCalls
 from .turn import Turn
+from .turn_checks import CheckedTurn, TurnChecks
 
 logger = logging.getLogger(__name__)
-
-
-class _Checked(NamedTuple):
-    """What a turn works with that may begin."""
-
-    request: TurnRequest
-    """What was asked, without the messages; model, options and thinking are settled."""
-    setup: ModelSetup
-    model: ChatModel
-    tools: dict[str, Tool]
-    added: Sequence[Message] | None
-    """The messages that it adds; None: it answers the last one again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +53,12 @@ class ChatService:
     sessions: SessionManager
     conversations: Conversations
     runs: RunRegistry
-    tools: ToolCatalogue
+    checks: TurnChecks
     execution: ToolExecutionService
     inbox: ConfirmationInbox
-    agents: SessionAgents
     summaries: SummarizationService
     attachments: AttachmentStore
     """The files of messages."""
-    models: ModelResolver
-    """Finds out what names of models stand for."""
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
@@ -120,85 +94,54 @@ class ChatService:
         run_id = (queued.run_id if queued is not None else run_id) or new_run_id()
         async with AsyncExitStack() as stack:
             stack.enter_context(self.runs.slot(queued))
-            if request.response_format is not None:
-                await check_format(request.response_format)
+            await check_format(request.response_format)
             session = await stack.enter_async_context(self.sessions.claim(session_id))
             await self.sessions.check_run(session)
             if request.after_run not in (None, session.metadata.run_number):
                 raise SessionBusy(session_id=session_id)
-            checked = await self._check(session, request, run_id)
-            setup, added = checked.setup, checked.added
+            checked = await self.checks.check(session, request, run_id)
+            model, added = checked.setup.model, checked.added or ()
             stack.enter_context(
-                self.summaries.turn(session_id, setup.model, is_kept=not self.is_temporary)
+                self.summaries.turn(session_id, model, is_kept=not self.is_temporary)
             )
-            await self.sessions.take_space_for(added or ())
+            await self.sessions.take_space_for(added)
             await self.attachments.keep(session_id, request.attachments)
-            session = await self._begin_run(session_id, run_id, added)
-            head = RunHead(
-                run_id=run_id,
-                session_id=session_id,
-                number=session.metadata.run_number,
-                model=setup.model,
-                started_at=now(),
-                request=checked.request,
-                follows=session.last_message_id,
-                replaces=_without_answer(session) if added is None else None,
-                is_temporary=self.is_temporary,
-                owner=session.metadata.owner,
-            )
-            run = queued or self.runs.new(head)
-            if queued is not None:
-                queued.leave_queue(head)
-            claim = stack.pop_all()
-            return self._turn(run, session, setup, checked.model, checked.tools, claim=claim)
+            session, run = await self._begin_run(session_id, run_id, checked, queued)
+            return self._turn(run, session, checked, claim=stack.pop_all())
 
     async def _begin_run(
-        self, session_id: str, run_id: str, added: Sequence[Message] | None
-    ) -> ChatSession:
-        """Store that a run begins, with the messages that it adds, and return the session."""
+        self, session_id: str, run_id: str, checked: CheckedTurn, queued: Run | None
+    ) -> tuple[ChatSession, Run]:
+        """Store that a run begins, with the messages that it adds; return the session and it."""
+        added = checked.added
 
         def change(session: ChatSession) -> None:
             session.metadata.begin_run(run_id)
             if added is not None:
                 add_messages(session, added)
 
-        return await self.sessions.update(session_id, change)
+        session = await self.sessions.update(session_id, change)
+        head = RunHead(
+            run_id=run_id,
+            session_id=session_id,
+            number=session.metadata.run_number,
+            model=checked.setup.model,
+            started_at=now(),
+            request=checked.request,
+            follows=session.last_message_id,
+            replaces=_without_answer(session) if added is None else None,
+            is_temporary=self.is_temporary,
+            owner=session.metadata.owner,
+        )
+        if queued is None:
+            return session, self.runs.new(head)
+        queued.leave_queue(head)
+        return session, queued
 
     async def check_turn(self, session_id: str, request: TurnRequest) -> None:
         """Check all of a turn that can be checked while another one goes on; raises its errors."""
-        if request.response_format is not None:
-            await check_format(request.response_format)
-        await self._check(await self.sessions.get(session_id), request)
-
-    async def _check(
-        self, session: ChatSession, request: TurnRequest, run_id: str = ""
-    ) -> _Checked:
-        """Check a turn of a session, and return what it will work with."""
-        named = request.model or session.metadata.model
-        try:
-            setup = await self.models.resolve(named, wait=True)
-            setup = setup.within(session.metadata)
-            chosen = await self.conversations.find_model(setup.model)
-        except ProviderError as error:
-            log_failure(session.session_id, run_id, named, error)
-            raise
-        think = setup.think if request.think is None else request.think
-        think = chosen.decide_thinking(think, unasked=request.thinks_unasked)
-        tools = await self.offered(setup, request)
-        _check_right(tools)
-        if tools or request.client_functions():
-            settings = setup.tool_settings
-            if not request.must_call and (settings is None or not settings.is_prompted):
-                chosen.check_tools()
-        elif request.must_call:
-            raise InvalidRequest("The tool_choice demands a call of a tool that is not offered.")
-        added = request.added()
-        _check_questions(chosen, setup, session, added or ())
-        if added is None:
-            session.set_aside_answer(keep=request.keep)  # in memory: it may be impossible
-        options = setup.options.with_changes(request.options)
-        settled = replace(request.without_messages(), model=named, think=think, options=options)
-        return _Checked(settled, setup, chosen, tools, added)
+        await check_format(request.response_format)
+        await self.checks.check(await self.sessions.get(session_id), request)
 
     async def reopen_turn(self, run_id: str) -> Turn | None:
         """Open the turn of a run that waits and that no process executes, where it stands.
@@ -222,18 +165,18 @@ class ChatService:
                 if session.metadata.last_run_id != run_id:  # begun while the journal was away
                     raise RunInterrupted(run_id=run_id)
                 stack.enter_context(self.summaries.turn(head.session_id, head.model))
-                setup = await self.models.resolve(head.request.model or head.model, wait=True)
+                named = head.request.model or head.model
+                setup = await self.checks.models.resolve(named, wait=True)
                 setup = replace(setup, model=head.model).within(session.metadata)
-                chosen = await self.conversations.find_model(head.model, think=head.request.think)
-                tools = await self.offered(setup, head.request)
+                model = await self.conversations.find_model(head.model, think=head.request.think)
+                tools = await self.checks.offered(setup, head.request)
+                checked = CheckedTurn(head.request, setup, model, tools)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
                     return None
                 stack.push_async_callback(self._end_confirmations, run)
-                return self._turn(
-                    run, session, setup, chosen, tools, claim=stack.pop_all(), earlier=earlier
-                )
+                return self._turn(run, session, checked, claim=stack.pop_all(), earlier=earlier)
         except (
             *(SessionBusy, ServerBusy, ShuttingDown),
             *(ProviderUnreachable, NobodyHasModel, StorageError, ConfirmationUnavailable),
@@ -256,20 +199,17 @@ class ChatService:
         self,
         run: Run,
         session: ChatSession,
-        setup: ModelSetup,
-        model: ChatModel,
-        tools: Mapping[str, Tool],
+        checked: CheckedTurn,
         *,
         claim: AsyncExitStack,
         earlier: Sequence[StoredConfirmation] = (),
     ) -> Turn:
         """Return the turn of a run; ``earlier`` is what it has asked before, if it was taken up."""
+        setup, request = checked.setup, run.head.request
         settings = setup.tool_settings or ToolSettings()
-        before, request = run.before, run.head.request
-        client_tools = request.client_functions()
         conversation = self.conversations.open(
             session,
-            model,
+            checked.model,
             run,
             sessions=self.sessions,
             settings=settings,
@@ -280,25 +220,35 @@ class ChatService:
         return Turn(
             run=run,
             conversation=conversation,
-            calls=ToolCalls(
-                of_run=run,
-                session_id=session.session_id,
-                model=model.full_name,
-                execution=self.execution,
-                confirmations=self._confirmations(run, settings, earlier),
-                sampler=self.conversations,
-                tools={name: tool for name, tool in tools.items() if name not in client_tools},
-                settings=settings,
-                text_calls=settings.text_calls_or(self.conversations.text_calls),
-                before=(
-                    before.of(session.session_id).unstored(session) if before is not None else None
-                ),
-            ),
+            calls=self._calls(run, session, checked, settings, earlier),
             max_rounds=setup.max_tool_rounds or self.max_tool_rounds,
             claim=claim,
-            client_tools=client_tools,
+            client_tools=request.client_functions(),
             must_call=request.must_call,
-            open_reply=open_reply(session) if before is not None else None,
+            open_reply=open_reply(session) if run.before is not None else None,
+        )
+
+    def _calls(
+        self,
+        run: Run,
+        session: ChatSession,
+        checked: CheckedTurn,
+        settings: ToolSettings,
+        earlier: Sequence[StoredConfirmation],
+    ) -> ToolCalls:
+        """Return what handles the tool calls of a run."""
+        before, of_clients = run.before, run.head.request.client_functions()
+        return ToolCalls(
+            of_run=run,
+            session_id=session.session_id,
+            model=checked.model.full_name,
+            execution=self.execution,
+            confirmations=self._confirmations(run, settings, earlier),
+            sampler=self.conversations,
+            tools={name: tool for name, tool in checked.tools.items() if name not in of_clients},
+            settings=settings,
+            text_calls=settings.text_calls_or(self.conversations.text_calls),
+            before=None if before is None else before.of(session.session_id).unstored(session),
         )
 
     def _confirmations(
@@ -319,30 +269,6 @@ class ChatService:
             announced=questions,
             decided={name for name, (_, waits) in questions.items() if not waits},
         )
-
-    async def offered(self, setup: ModelSetup, request: TurnRequest) -> dict[str, Tool]:
-        """Return the tools of a turn by name, the one that calls agents among them.
-
-        Raises:
-            ToolNotFound: ``request.selected`` names one that the setup does not have.
-        """
-        selected = request.selected
-        if any(names is not None and not names for names in (selected, request.allowed)):
-            return {}
-        settings = setup.tool_settings if selected is None else ToolSettings(tools=[*selected])
-        tools = {**setup.tools, **(await self.tools.select(settings)).tools, **setup.tools}
-        if setup.agent_settings is not None and setup.agent_settings.enabled_agents:
-            agent = (await self.agents.offer(setup.agent_settings)).tool
-            if agent is not None:
-                tools[agent.name] = agent
-        for name in selected or ():
-            if name not in tools:
-                raise ToolNotFound(tool=name)
-        return {
-            name: tools[name]
-            for name in (tools if selected is None else selected)
-            if request.allows(name)
-        }
 
     def start(self, turn: Turn) -> RunLog:
         """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
@@ -404,30 +330,6 @@ def _without_answer(session: ChatSession) -> str | None:
     count, last = len(session.messages), session.last_message_id
     session.truncate_after_last_user()
     return None if len(session.messages) == count else last or ""
-
-
-def _check_questions(
-    model: ChatModel, setup: ModelSetup, session: ChatSession, new: Sequence[Message]
-) -> None:
-    """Refuse what the user asks, in new messages or else in the last one, if it is sure to fail."""
-    questions = [each for each in new if isinstance(each, UserMessage)]
-    asked = questions[-1].as_stored() if questions else session.last_user_message
-    if asked is not None:
-        model.check_attachments(asked)
-    system = setup.system_message(system_of(session))
-    for question in questions:
-        model.check_length(system, question)
-
-
-def _check_right(tools: Mapping[str, Tool]) -> None:
-    """Refuse a turn with tools to those who have no right to them: without, it would be another.
-
-    Raises:
-        Forbidden: the caller lacks the right ``tools``.
-    """
-    if tools and "tools" not in current_caller().rights:
-        text = "This turn has tools, and the token of this request lacks the right 'tools'."
-        raise Forbidden(text, details={"right": "tools"})
 
 
 async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:

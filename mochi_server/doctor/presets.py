@@ -44,7 +44,7 @@ async def _unknown(runtime: Runtime, setup: ModelSetup) -> AsyncIterator[Finding
     tools = setup.tool_settings or ToolSettings()
     for text in await runtime.tools.warnings(tools, agents=True):
         yield warning(f"Preset {setup.name!r}: {text}", advice)
-    agents = await runtime.chat.agents.offer(setup.agent_settings)
+    agents = await runtime.agent_source.offer(setup.agent_settings)
     for name in [*agents.unknown, *agents.invalid]:
         yield warning(f"Preset {setup.name!r}: there is no usable agent {name!r}.", advice)
 

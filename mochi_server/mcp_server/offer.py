@@ -79,7 +79,7 @@ class ToolOffer:
             return None
         if name.startswith(AGENT_PREFIX):
             agent = name.removeprefix(AGENT_PREFIX)
-            offer = await self._runtime.chat.agents.offer(AgentSettings(enabled_agents=[agent]))
+            offer = await self._runtime.agent_source.offer(AgentSettings(enabled_agents=[agent]))
             if offer.tool is not None:
                 definition = await self._runtime.agents.get(agent)
                 return OfferedCall(
@@ -100,7 +100,7 @@ class ToolOffer:
         tools = (await self._runtime.tools.select(setup.tool_settings)).tools
         own = setup.tools if self.has(f"{AGENT_PREFIX}{setup.name}") else {}
         names = [*own, *(name for name in tools if self.has(name) and name not in own)]
-        enabled = (await self._runtime.chat.agents.offer(setup.agent_settings)).enabled
+        enabled = (await self._runtime.agent_source.offer(setup.agent_settings)).enabled
         if enabled and all(self.has(f"{AGENT_PREFIX}{name}") for name in enabled):
             names.append("agent")
         return names

@@ -32,13 +32,13 @@ _usable: deque[bytes] = deque(maxlen=100)
 """Digests of schemas that were checked last."""
 
 
-async def check_format(response_format: ResponseFormat) -> None:
-    """Check that a schema can be used.
+async def check_format(response_format: ResponseFormat | None) -> None:
+    """Check that the schema of a format can be used, if there is one.
 
     Raises:
         ResponseFormatInvalid: it is too large, no JSON schema, or refers to what is not in it.
     """
-    if isinstance(response_format, JsonObjectFormat):
+    if response_format is None or isinstance(response_format, JsonObjectFormat):
         return
     schema = response_format.schema_of_reply
     if is_too_deep(schema, MAX_LEVELS):

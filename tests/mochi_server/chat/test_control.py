@@ -318,7 +318,7 @@ async def test_old_runs_are_forgotten(tmp_path, ollama):
         await engine.runs.wait_closed(0)  # the file is closed
         await asyncio.sleep(0.01)
         control = engine.runtime.run_control
-        control.tend()
+        engine.runtime.unattended_runs.tend()
         await until(control.list, lambda runs: not runs)
         with pytest.raises(RunNotFound):
             await control.join(started.run_id)
