@@ -76,6 +76,7 @@ from .sessions import SessionManager
 from .sessions.attachments import AttachmentReader, AttachmentStore, MemoryAttachmentStore
 from .sessions.attachments.sweeping import AttachmentSweeper
 from .sessions.catalogue.catalogue import CATALOGUE
+from .sessions.catalogue.rows import ids_of_owner
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
 from .sessions.storage.memory import MemoryStorage
@@ -381,7 +382,7 @@ class Runtime:
         return store
 
     async def _size_of_owner(self, owner: str) -> int:
-        ids = await self.sessions.ids_of(owner or None)
+        ids = await self.sessions.catalogue.read(partial(ids_of_owner, owner=owner or None))
         return await self.sessions.total_size(ids) + await self.attachments.total_size(ids)
 
     def _follow_deletions(self) -> None:

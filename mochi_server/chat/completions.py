@@ -21,7 +21,7 @@ from ..services.compaction.text import end_without_open_calls
 from ..services.history import objects, system_of
 from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
-from ..sessions.session import MANY_MESSAGES, encode_messages
+from ..sessions.messages import MANY_MESSAGES, encode_messages
 from ..sessions.types import HistorySummary, SessionMetadata
 from .control import RunControl, StartedRun
 from .recognition import recognise

@@ -38,7 +38,7 @@ from ..services.requests import (
     RequestExtras,
 )
 from ..sessions import ChatSession, SessionManager
-from ..sessions.session import MANY_MESSAGES, encode_messages
+from ..sessions.messages import MANY_MESSAGES, encode_messages
 from .find_tools import ToolShelf, shelf_of
 from .reply import Reply
 from .runs.observer import ObservedRequest

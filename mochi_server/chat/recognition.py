@@ -20,7 +20,7 @@ from ..protocol.fold import BETWEEN_REPLIES
 from ..protocol.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import attachments_of
-from ..sessions.session import MANY_MESSAGES
+from ..sessions.messages import MANY_MESSAGES
 from .conversation import calls_of
 
 MOST_ALIKE = 50

@@ -3,7 +3,8 @@
 from ..protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from .catalogue.listing import SessionFilter, SessionPage
 from .manager import SessionManager
-from .session import ChatSession, Messages
+from .messages import Messages
+from .session import ChatSession
 from .storage import Entry, JSONFileStorage, MemoryStorage, SessionStorage
 from .types import (
     AgentSettings,

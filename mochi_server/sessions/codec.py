@@ -19,7 +19,6 @@ are written back byte for byte. Any other layout of the same JSON is read as wel
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -209,42 +208,3 @@ def id_of(message: object) -> str | None:
     """Return the id of a stored message."""
     message_id = message.get("message_id") if isinstance(message, dict) else None
     return message_id if isinstance(message_id, str) else None
-
-
-Version = tuple[int, ...]
-
-
-class DocumentCache:
-    """The documents used last, so that the second edit of a turn need not read the file again.
-
-    Callers compare the version with that in the storage, so that a change by another process or an
-    editor is never hidden. Limited by bytes: the document used least recently goes first.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        """Bytes, about."""
-        self.size = 0
-        self._cached: OrderedDict[str, tuple[Version, Document, int]] = OrderedDict()
-
-    def get(self, session_id: str) -> tuple[Version, Document] | None:
-        """Return the last known document and its version, which may be out of date."""
-        if (cached := self._cached.get(session_id)) is None:
-            return None
-        self._cached.move_to_end(session_id)
-        return cached[:2]
-
-    def put(self, session_id: str, version: Version, document: Document) -> None:
-        self.drop(session_id)
-        size = document.size
-        if size > self.limit:
-            return
-        self._cached[session_id] = (version, document, size)
-        self.size += size
-        while self.size > self.limit:
-            _, (_, _, freed) = self._cached.popitem(last=False)
-            self.size -= freed
-
-    def drop(self, session_id: str) -> None:
-        if cached := self._cached.pop(session_id, None):
-            self.size -= cached[2]

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Container,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from ..core.aio import in_thread, in_thread_if, run_to_completion
+from ..core.aio import in_thread_if, run_to_completion
 from ..core.caller import current_caller, may_see
 from ..core.ids import new_session_id
 from ..core.space import SpaceLimit, room_of
@@ -27,15 +19,14 @@ from ..protocol.messages import Message, now
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from .catalogue.catalogue import SessionCatalogue
 from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList, read_tags
-from .catalogue.rows import Row, ids_of_owner, row_of_session
-from .codec import Document, DocumentCache, NotASession, assemble, disassemble
-from .session import MANY_MESSAGES, ChatSession, encode_messages
+from .codec import Document, assemble
+from .documents import SessionDocuments
+from .messages import MANY_MESSAGES, encode_messages
+from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
 from .storage.memory import MemoryStorage
 from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
-
-Write = Callable[[Iterable[bytes]], Awaitable[tuple[int, ...]]]
 
 CACHE_BYTES = 32 * 1024 * 1024
 
@@ -72,7 +63,6 @@ class SessionManager:
         if (storage is None) == (sessions_dir is None):
             raise ValueError("Give either a storage or sessions_dir.")
         self.storage = storage or JSONFileStorage(sessions_dir or ".")
-        self._cache = DocumentCache(cache_bytes)
         self._whole_list = WholeList()
         self.settle_run: Callable[[str, str | None], Awaitable[None]] | None = None
         """Called with a claimed session's id and that of its last run, before it is changed: makes
@@ -86,10 +76,9 @@ class SessionManager:
         self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
         """Are called with the id of a session after it was deleted, in this order, while no turn of
         another session with this id can begin."""
-        is_private = isinstance(self.storage, MemoryStorage)
-        self.catalogue = SessionCatalogue(
-            self.storage, None if is_private else catalogue_path, sweep_seconds=sweep_seconds
-        )
+        path = None if isinstance(self.storage, MemoryStorage) else catalogue_path
+        self.catalogue = SessionCatalogue(self.storage, path, sweep_seconds=sweep_seconds)
+        self._documents = SessionDocuments(self.storage, self.catalogue, cache_bytes)
 
     def __repr__(self) -> str:
         return f"SessionManager({self.storage!r})"
@@ -147,8 +136,10 @@ class SessionManager:
             if prepare is not None:
                 prepare(session)
             session.metadata.owner = current_caller().owner
+            write = partial(self.storage.create, session.session_id)
             try:
-                await self._store_new(session)
+                await self.take_space(room_of(sum(map(len, assemble(session.document())))))
+                await run_to_completion(self._documents.write(session, write))
             except SessionExists:
                 if session_id is not None:
                     if await self._is_hidden(session_id):
@@ -156,11 +147,6 @@ class SessionManager:
                     raise
             else:
                 return session
-
-    async def _store_new(self, session: ChatSession) -> None:
-        await self.take_space(room_of(sum(map(len, assemble(session.document())))))
-        create = partial(self.storage.create, session.session_id)
-        await run_to_completion(self._write(session, create))
 
     async def take_space(self, size: int) -> None:
         """Make sure that the caller may keep so many bytes more, and count them.
@@ -174,22 +160,13 @@ class SessionManager:
 
     async def take_space_for(self, messages: Sequence[Message]) -> None:
         """Count what messages will take, with calls and thinking. Raises as ``take_space``."""
-        is_long = len(messages) > MANY_MESSAGES
-        lines = await in_thread_if(is_long, encode_messages, messages)
+        lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
         await self.take_space(sum(map(len, lines)))
 
-    async def total_size(self, session_ids: Container[str]) -> int:
+    async def total_size(self, session_ids: Set[str]) -> int:
         """Return how many bytes of a disk these sessions take, a file each."""
         entries = await self.storage.entries()
         return sum(room_of(entry.size) for entry in entries if entry.session_id in session_ids)
-
-    async def ids_of(self, owner: str | None) -> set[str]:
-        """Return the ids of the sessions that belong to an owner; None: to nobody.
-
-        Raises:
-            StorageError: the folder cannot be listed.
-        """
-        return await self.catalogue.read(partial(ids_of_owner, owner=owner))
 
     async def _is_hidden(self, session_id: str) -> bool:
         """Return whether a session is there that the caller does not see."""
@@ -229,7 +206,7 @@ class SessionManager:
     async def _load(self, session_id: str, version: tuple[int, ...] | None) -> ChatSession:
         """Read a session; a version that was read just now saves a request to the storage."""
         try:
-            return _seen(await self._document(session_id, version), session_id)
+            return _seen(await self._documents.read(session_id, version), session_id)
         except SessionUnreadable:
             if current_caller().owner is None:
                 raise
@@ -267,7 +244,7 @@ class SessionManager:
             yield session
             if session.changed:
                 session.touch()
-                await run_to_completion(self._write(session, hold.write))
+                await run_to_completion(self._documents.write(session, hold.write))
 
     async def update(self, session_id: str, change: Callable[[ChatSession], None]) -> ChatSession:
         """Make a change that may be repeated, and return the session as it was saved.
@@ -278,7 +255,7 @@ class SessionManager:
         Raises:
             MochiError: what ``edit`` raises, and what the change raises on the present session.
         """
-        if (known := self._cache.get(session_id)) is not None:
+        if (known := self._documents.known(session_id)) is not None:
             session = _seen(known[1], session_id)
             write = partial(self.storage.replace, session_id, known[0])
             try:
@@ -290,7 +267,7 @@ class SessionManager:
                     session.touch()
                     # What a server gave no answer to is not made again: it may have been done.
                     with suppress(SessionChanged):
-                        await run_to_completion(self._write(session, write))
+                        await run_to_completion(self._documents.write(session, write))
                         return session
         while True:
             with suppress(SessionChanged):  # the lock was over
@@ -347,7 +324,7 @@ class SessionManager:
             async with self.storage.lock(session_id):
                 if only_if is not None and not only_if(await self.get(session_id)):
                     return False
-                await run_to_completion(self._delete(session_id))
+                await run_to_completion(self._documents.delete(session_id))
             await run_to_completion(self._remove_belongings(session_id))
         return True
 
@@ -377,8 +354,7 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        seen = session_filter.for_caller()
-        return await self.catalogue.read(ListQuery(limit, cursor, seen).page)
+        return await self.catalogue.read(ListQuery(limit, cursor, session_filter.for_caller()).page)
 
     async def list_json(
         self,
@@ -400,38 +376,6 @@ class SessionManager:
         """
         seen = session_filter.for_caller()
         return await self.catalogue.read(partial(read_tags, session_filter=seen))
-
-    async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:
-        """Return the document from the cache if it is current, else read and check the file."""
-        if (cached := self._cache.get(session_id)) is not None:
-            known, document = cached
-            if known == (version or await self.storage.version(session_id)):
-                return document
-        data, version = await self.storage.read(session_id)
-        try:
-            document = await in_thread(disassemble, data)
-        except NotASession as error:
-            raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
-        self._cache.put(session_id, version, document)
-        return document
-
-    async def _write(self, session: ChatSession, write: Write) -> None:
-        document = session.document()
-
-        async def change() -> Row:
-            version = await write(assemble(document))
-            self._cache.put(session.session_id, version, document)
-            return row_of_session(session, version)
-
-        await self.catalogue.change(session.session_id, change)
-        session.saved(document)
-
-    async def _delete(self, session_id: str) -> None:
-        async def change() -> None:
-            await self.storage.delete(session_id)
-            self._cache.drop(session_id)
-
-        await self.catalogue.change(session_id, change)
 
     async def aclose(self) -> None:
         """Close the catalogue and the storage."""

@@ -1,16 +1,13 @@
-"""One conversation in memory; messages are parsed only when they are used."""
+"""One conversation in memory, and the changes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Literal, overload
 
 import orjson
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
-from ..core.aio import yield_to_loop
+from ..constants import FORMAT_VERSION
 from ..errors import (
     AttachmentNotFound,
     EmptyHistory,
@@ -19,9 +16,10 @@ from ..errors import (
     MessageNotFound,
     SessionUnreadable,
 )
-from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
+from ..protocol.messages import Message, SystemMessage, now
 from .attachments import attachments_of
 from .codec import TOO_DEEP, Document, encode, id_of, is_bottomless, is_user
+from .messages import StoredMessageLines, encode_messages
 from .types import HISTORY_SUMMARY, SUMMARY_DRAFT, SessionMetadata
 from .variants import (
     REPLACED,
@@ -42,73 +40,10 @@ from .variants import (
 )
 from .versions import NotMetadata, read_metadata
 
-_YIELD_EVERY = 100
-"""Messages after which a thread that encodes them lets the event loop run."""
-
 _BOOKKEEPING = ("updated_at", "message_count", "format_version")
 
 
-class Messages(Sequence[Message]):
-    """A read-only sequence of a session's messages, each parsed when it is accessed.
-
-    The messages are copies: changing one does not change the session.
-    """
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self._lines = lines
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return [_parse(line) for line in self._lines[index]]
-        return _parse(self._lines[index])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # the way to say "not hashable"
-
-    def __repr__(self) -> str:
-        return f"<Messages: {len(self)}>"
-
-
-def _parse(line: bytes) -> Message:
-    try:
-        message = MESSAGE.validate_json(line)
-    except ValidationError:
-        content = orjson.loads(line)
-        role = content.get("role") if isinstance(content, dict) else None
-        return UnknownMessage(role=role if isinstance(role, str) else "unknown", content=None)
-    # A new message gets an id and a time of its own; a stored one without them must not.
-    for key in type(message).model_fields.keys() & {"message_id", "timestamp"}:
-        if key not in message.model_fields_set:
-            setattr(message, key, None)
-    return message
-
-
-MANY_MESSAGES = 200
-"""Number of messages above which they are encoded in a thread."""
-
-
-def encode_messages(messages: Iterable[Message]) -> list[bytes]:
-    lines = []
-    for number, message in enumerate(messages, start=1):
-        lines.append(encode(message.as_stored()))
-        if number % _YIELD_EVERY == 0:
-            yield_to_loop()
-    return lines
-
-
-class ChatSession:
+class ChatSession(StoredMessageLines):
     """A session: ``metadata`` to read and set, ``messages`` to read.
 
     Changes reach the disk by ``SessionManager.edit``. Messages of unknown roles, and list items
@@ -117,7 +52,7 @@ class ChatSession:
 
     def __init__(self, metadata: SessionMetadata, document: Document | None = None) -> None:
         self.metadata = metadata
-        self._lines = list(document.lines) if document else []
+        super().__init__(document.lines if document else ())
         self._rest = document.rest if document else b"{}"
         self._stored_head = document.head if document else b"{}"
         self._messages_changed = False
@@ -131,11 +66,6 @@ class ChatSession:
         return self.metadata.session_id
 
     @property
-    def messages(self) -> Messages:
-        """A view of the messages; the system message counts."""
-        return Messages(self._lines)
-
-    @property
     def changed(self) -> bool:
         return self._messages_changed or self._has_other_metadata()
 
@@ -147,70 +77,6 @@ class ChatSession:
             for each in (stored, self.metadata)
         )
         return before != present
-
-    # What the file has, as it stands there
-
-    def stored(self, index: int) -> JsonValue:
-        message: JsonValue = orjson.loads(self._lines[index])
-        return message
-
-    def forward(self) -> Iterator[JsonValue]:
-        """Yield the messages as JSON values, beginning with the first, parsed one by one."""
-        return map(orjson.loads, self._lines)
-
-    def stored_messages(self) -> list[JsonValue]:
-        """Return all messages as JSON values; ``messages_json`` is much faster."""
-        return [orjson.loads(line) for line in self._lines]
-
-    def messages_json(self, turns: int | None = None) -> bytes:
-        """Return the messages as JSON; with ``turns`` the system message and the last turns."""
-        lines = self._lines if turns is None else self._lines_of_last(turns)
-        return b"[" + b",".join(lines) + b"]"
-
-    def _lines_of_last(self, turns: int) -> list[bytes]:
-        found = next(islice(self._questions_from_last(), turns - 1, None), None)
-        if found is None:
-            return self._lines
-        return [*self._lines[: int(self._has_system_prompt())], *self._lines[found[0] :]]
-
-    def _questions_from_last(self) -> Iterator[tuple[int, JSONObject]]:
-        """Yield the user's messages, the last one first, each with its index."""
-        for index in range(len(self._lines) - 1, -1, -1):
-            line = self._lines[index]
-            if b'"user"' in line and is_user(message := orjson.loads(line)):
-                yield index, message
-
-    def tail(self) -> Iterator[JsonValue]:
-        """Yield the messages as JSON values, beginning with the last, parsed one by one."""
-        for line in reversed(self._lines):
-            yield orjson.loads(line)
-
-    @property
-    def last_message_id(self) -> str | None:
-        return next(map(id_of, self.tail()), None)
-
-    def has_message(self, message_id: str | None) -> bool:
-        """Return whether a message has this id; None: whether one has none."""
-        return any(id_of(message) == message_id for message in self.tail())
-
-    @property
-    def last_user_message(self) -> JSONObject | None:
-        """The last message of the user, as it is stored; None if there is none."""
-        return next((message for _, message in self._questions_from_last()), None)
-
-    def attachments(self) -> Iterator[JSONObject]:
-        """Yield what the messages say of their attachments, in order."""
-        for line in self._lines:
-            if b'"attachments"' in line and isinstance(message := orjson.loads(line), dict):
-                yield from attachments_of(message)
-
-    @property
-    def preview(self) -> str:
-        """The first user message, cut to 100 characters with its "..."; "" when there is none."""
-        for line in self._lines:
-            if b'"user"' in line and is_user(message := orjson.loads(line)):
-                return preview_of(message)
-        return ""
 
     # Changes
 
@@ -244,9 +110,7 @@ class ChatSession:
         message = self.stored(index)
         if not is_user(message):
             raise InvalidMessageIndex(index=index, session_id=self.session_id)
-        if is_bottomless(self._lines[index]):
-            reason = f"message {index} is {TOO_DEEP}"
-            raise SessionUnreadable(session_id=self.session_id, reason=reason)
+        self._check_depth(index)
         message = before = with_id(message)
         if attachments is not None:
             message = self._with_attachments(message, attachments)
@@ -265,9 +129,8 @@ class ChatSession:
             SessionUnreadable: one is nested so deeply that it cannot be written anew.
         """
         for index, message in changes.items():
-            if message is not None and is_bottomless(self._lines[index]):
-                reason = f"message {index} is {TOO_DEEP}"
-                raise SessionUnreadable(session_id=self.session_id, reason=reason)
+            if message is not None:
+                self._check_depth(index)
         self.forget_summary_from(min(changes, default=len(self._lines)))
         lines: list[bytes] = []
         for index, line in enumerate(self._lines):
@@ -280,6 +143,11 @@ class ChatSession:
         self._changed_messages()
         if branches := self._branches():
             self._set_reachable(branches)
+
+    def _check_depth(self, index: int) -> None:
+        if is_bottomless(self._lines[index]):
+            reason = f"message {index} is {TOO_DEEP}"
+            raise SessionUnreadable(session_id=self.session_id, reason=reason)
 
     def forget_summary_from(self, index: int) -> None:
         """Remove the summary of the oldest messages if it covers one that is at an index or behind.
@@ -318,9 +186,8 @@ class ChatSession:
         return index
 
     def _last_question(self) -> tuple[int, JSONObject]:
-        for back, message in enumerate(self.tail(), start=1):
-            if is_user(message):
-                return len(self._lines) - back, message
+        for question in self._questions_from_last():
+            return question
         raise EmptyHistory(session_id=self.session_id)
 
     def _after(self, index: int) -> Branch:
@@ -455,10 +322,6 @@ class ChatSession:
             self._changed_messages()
         return has_prompt
 
-    def _has_system_prompt(self) -> bool:
-        first = self.stored(0) if self._lines else None
-        return isinstance(first, dict) and first.get("role") == "system"
-
     def _changed_messages(self) -> None:
         self._messages_changed = True
         self.metadata.message_count = len(self._lines)
@@ -499,12 +362,3 @@ class ChatSession:
             return cls(read_metadata(orjson.loads(document.head), session_id), document)
         except NotMetadata as error:
             raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
-
-
-def preview_of(message: JSONObject | None) -> str:
-    content: JsonValue | Literal[""] = message.get("content") if message else ""
-    if not isinstance(content, str):
-        return ""
-    if len(content) <= PREVIEW_CHARACTERS:
-        return content
-    return content[: PREVIEW_CHARACTERS - 3] + "..."

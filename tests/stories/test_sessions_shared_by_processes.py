@@ -18,7 +18,7 @@ import pytest
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
-from mochi_server.sessions.session import encode_messages
+from mochi_server.sessions.messages import encode_messages
 
 BEGIN = """
 import asyncio, sys

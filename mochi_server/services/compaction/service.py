@@ -15,7 +15,7 @@ from ...core.aio import KeyedLocks, in_thread, in_thread_if
 from ...errors import EmptyHistory, MochiError, SessionNotFound, SummaryModelRequired
 from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
-from ...sessions.session import MANY_MESSAGES
+from ...sessions.messages import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..summaries.background import BackgroundWriting
 from ..summaries.schedule import SummaryScheduler

@@ -19,7 +19,7 @@ from ...providers.registry import ProviderRegistry
 from ...providers.text_thinking import TextThinking
 from ...sessions import ChatSession
 from ...sessions.codec import id_of, is_user
-from ...sessions.session import MANY_MESSAGES
+from ...sessions.messages import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..context_window import DynamicContextWindowService, learn_window
 from ..summaries.schedule import LastReadConversations

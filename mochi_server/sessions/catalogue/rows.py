@@ -10,7 +10,8 @@ import orjson
 
 from ...errors import JSONObject, MochiError
 from ..codec import NotASession, disassemble, encode, is_user, open_prefix
-from ..session import ChatSession, preview_of
+from ..messages import preview_of
+from ..session import ChatSession
 from ..storage.base import Entry
 from ..types import SessionMetadata
 from ..versions import NotMetadata, microseconds, read_metadata
