@@ -81,7 +81,6 @@ def operator_commands() -> list[str]:
 
 
 def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each of these commands."""
     from mochi_project import management  # noqa: PLC0415
 
     return management.operator_parsers(program)

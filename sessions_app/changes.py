@@ -118,7 +118,6 @@ CALLS = {"model", "tool_settings", "agent_settings"}
 
 
 def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
-    """Change a session."""
     named = patch.model_fields_set
     if patch.model:
         metadata.model = patch.model

@@ -18,7 +18,6 @@ PING = b": ping\n\n"
 
 
 def frame(number: int, event: str, data: Mapping[str, Any]) -> bytes:
-    """Encode one event."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, event.encode(), orjson.dumps(data))
 
 

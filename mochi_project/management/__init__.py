@@ -27,7 +27,6 @@ def operator_commands() -> list[str]:
 
 
 def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each of these commands."""
     _set_up()
     from django.core.management import get_commands, load_command_class  # noqa: PLC0415
 

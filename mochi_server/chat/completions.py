@@ -59,7 +59,6 @@ class CompletionRequest:
 
     @property
     def model(self) -> str:
-        """The name of its model."""
         return self.turn.model or ""
 
     @property

@@ -111,7 +111,6 @@ class Conversations:
         request: TurnRequest = NO_REQUEST,
         setup: ModelSetup | None = None,
     ) -> Conversation:
-        """Open a conversation."""
         setup = setup or ModelSetup(model=model.full_name)
         compacts = self.compaction.enabled if setup.compaction is None else setup.compaction
         requests = RequestBuilder(

@@ -92,7 +92,6 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return _decoded(self._text)
 
     @property

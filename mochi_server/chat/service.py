@@ -236,7 +236,6 @@ class ChatService:
         settings: ToolSettings,
         earlier: Sequence[StoredConfirmation],
     ) -> ToolCalls:
-        """Return what handles the tool calls of a run."""
         before, of_clients = run.before, run.head.request.client_functions()
         return ToolCalls(
             of_run=run,

@@ -239,7 +239,6 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 

@@ -47,7 +47,6 @@ def begin_details() -> None:
 
 
 def details() -> JSONObject:
-    """Return what was collected."""
     return _details.get() or {}
 
 

@@ -196,7 +196,6 @@ class Metrics(RunObserver):
             self._of_models.rate.labels(*labels[1:]).observe((made - 1) / seconds)
 
     def on_provider_error(self, alias: str, error: MochiError) -> None:
-        """Count an error of a provider."""
         self._of_models.errors.labels(provider_name(alias), error.code).inc()
 
     def on_ended(self, head: RunHead, state: RunState, error: MochiError | None) -> None:

@@ -34,7 +34,6 @@ class RequestFile:
 
 
 def with_files(message: JSONObject, files: Sequence[RequestFile]) -> JSONObject:
-    """Return a message of a request with files."""
     entries: list[JsonValue] = [
         {"media_type": each.media_type, "data": each.data, "name": each.name} for each in files
     ]
@@ -42,5 +41,4 @@ def with_files(message: JSONObject, files: Sequence[RequestFile]) -> JSONObject:
 
 
 def files_of(message: Mapping[str, Any]) -> list[RequestFile]:
-    """Return the files of a message of a request."""
     return [RequestFile(**entry) for entry in message.get(FILES) or ()]

@@ -111,7 +111,6 @@ class Fold:
     """Calls without a result, by the agent's call and their own: ids may come again."""
 
     def add(self, event: Event) -> None:
-        """Add the next event."""
         kind: PartKind
         if isinstance(event, ContentDelta):  # the commonest first: this runs for each token
             kind = "text"

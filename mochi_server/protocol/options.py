@@ -123,7 +123,6 @@ class ModelOptions(BaseModel):
 
     @property
     def stops(self) -> list[JsonValue]:
-        """The texts of ``stop``."""
         return [self.stop] if isinstance(self.stop, str) else [*(self.stop or [])]
 
     def as_stored(self) -> JSONObject:

@@ -61,7 +61,6 @@ def run_command(
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each command."""
     return {
         "chat": _chat_parser(),
         "ask": _ask_parser(),

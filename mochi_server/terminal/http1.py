@@ -60,7 +60,6 @@ class Response:
             yield bytes(event.data)
 
     async def read(self) -> bytes:
-        """Return the whole body."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def _next_event(self) -> h11.Event | type[h11.PAUSED]:

@@ -51,7 +51,6 @@ _LISTED: Final = {
 
 
 def model_info(name: str, alias: str = "test") -> ModelInfo:
-    """Describe a model of any name."""
     context, capabilities = _LISTED.get(name, (CONTEXT, _EVERYTHING))
     return ModelInfo(
         name=name,
@@ -68,7 +67,6 @@ def model_info(name: str, alias: str = "test") -> ModelInfo:
 
 
 def listed_models(alias: str = "test") -> list[ModelInfo]:
-    """Return the models that a list shows."""
     return [model_info(name, alias) for name in _LISTED]
 
 

@@ -65,11 +65,11 @@ def components(path: str) -> list[str]:
     return parts
 
 
-def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
+def open_beneath(root: int, path: str, flags: int) -> int:
     """Open a path below an open folder, and return its handle.
 
     Links and ``..`` are followed as long as they do not lead out of the folder. The path may be
-    empty, which is the folder; ``flags`` and ``mode`` are as of ``os.open``.
+    empty, which is the folder; ``flags`` are as of ``os.open``.
 
     Raises:
         OSError: As of ``os.open``; EXDEV if the path leads out of the folder.
@@ -78,8 +78,8 @@ def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
     if has_openat2():
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(BlockingIOError):
-                return _openat2(root, "/".join(parts) or ".", flags, mode)
-    return walk_beneath(root, path, flags, mode)
+                return _openat2(root, "/".join(parts) or ".", flags)
+    return walk_beneath(root, path, flags)
 
 
 @lru_cache(maxsize=1)
@@ -88,14 +88,14 @@ def has_openat2() -> bool:
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
     try:
-        os.close(_openat2(-100, ".", FOLDER, 0))  # AT_FDCWD
+        os.close(_openat2(-100, ".", FOLDER))  # AT_FDCWD
     except OSError:  # an old kernel, or a seccomp filter
         return False
     return True
 
 
-def _openat2(root: int, path: str, flags: int, mode: int) -> int:
-    how = _OpenHow(flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+def _openat2(root: int, path: str, flags: int) -> int:
+    how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     handle: int = _libc().syscall(
         ctypes.c_long(_OPENAT2),
         ctypes.c_int(root),
@@ -116,7 +116,7 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def walk_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
+def walk_beneath(root: int, path: str, flags: int) -> int:
     """Do what ``open_beneath`` does, on any system: open one component after the other.
 
     The handles of the folders on the way are kept, so that ``..`` is the folder that the walk came
@@ -136,7 +136,7 @@ def walk_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
                 continue
             try:
                 handle = os.open(
-                    name, (flags if not todo else FOLDER) | os.O_NOFOLLOW, mode, dir_fd=here
+                    name, (flags if not todo else FOLDER) | os.O_NOFOLLOW, 0, dir_fd=here
                 )
             except OSError as error:
                 target = _link_target(here, name, error)

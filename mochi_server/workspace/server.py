@@ -24,8 +24,6 @@ and nothing outside of it can be reached. People see its files and can add some.
 
 
 def build_server(tools: WorkspaceTools) -> Server[Any]:
-    """Return the MCP server of these tools."""
-
     async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:

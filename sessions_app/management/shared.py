@@ -43,7 +43,6 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def lines_table(lines: Iterable[JSONObject]) -> str:
-    """Return lines of the list as a table."""
     return table([_row(line) for line in lines], COLUMNS)
 
 

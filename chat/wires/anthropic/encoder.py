@@ -49,7 +49,6 @@ class AnswerFrame:
 
 
 def message_of(started: StartedRun, fold: Fold, frame: AnswerFrame) -> dict[str, Any]:
-    """Return a run as one message."""
     complete = fold.answer()
     content = [
         _text_block(kind, text)

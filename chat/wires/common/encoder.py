@@ -99,7 +99,6 @@ class TextEncoder(WireEncoder):
                 return b""
 
     def begin(self) -> bytes:
-        """Begin the stream."""
         return b""
 
     @abstractmethod

@@ -9,7 +9,6 @@ from mochi_server.errors import MochiError
 
 
 def error_object(message: str) -> dict[str, Any]:
-    """Return the object of an error."""
     return {"error": shortened(message, TEXT_CHARACTERS)}
 
 

@@ -162,7 +162,6 @@ class EmbedRequest(ModelToEmbed):
 
     @property
     def texts(self) -> list[str]:
-        """The texts to embed."""
         return [self.input] if isinstance(self.input, str) and self.input else [*(self.input or ())]
 
 

@@ -24,7 +24,6 @@ DONE = b"data: [DONE]\n\n"
 def completion_of(
     started: StartedRun, fold: Fold, *, model: str, session_id: str | None
 ) -> dict[str, Any]:
-    """Return a run as one chat completion."""
     complete = fold.answer()
     message: dict[str, Any] = {
         "role": "assistant",
@@ -52,7 +51,6 @@ def completion_of(
 def text_completion_of(
     started: StartedRun, fold: Fold, *, model: str, session_id: str | None
 ) -> dict[str, Any]:
-    """Return a run as one completion of a text."""
     complete = fold.answer()
     choice = {
         "index": 0,

@@ -202,7 +202,6 @@ class CreateEmbeddingsRequest(RequestPart):
 
     @property
     def texts(self) -> list[str]:
-        """The texts to embed."""
         return [self.input] if isinstance(self.input, str) else self.input
 
 
@@ -272,5 +271,4 @@ class TextCompletionRequest(AnswerRequest):
 
     @property
     def text(self) -> str:
-        """The prompt."""
         return self.prompt if isinstance(self.prompt, str) else self.prompt[0]

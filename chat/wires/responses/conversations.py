@@ -49,12 +49,10 @@ METADATA = "conversation_metadata"
 
 
 def session_of_conversation(conversation_id: str) -> str:
-    """Return the session of a conversation."""
     return conversation_id.removeprefix(CONVERSATION)
 
 
 def listed(items: Sequence[Item], *, has_more: bool = False, **more: Any) -> HttpResponseBase:  # noqa: ANN401 - JSON
-    """Return a list of items."""
     first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
     answer = {"object": "list", "data": [*items], "first_id": first, "last_id": last}
     return JsonResponse({**answer, "has_more": has_more, **more})

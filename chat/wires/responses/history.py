@@ -68,7 +68,6 @@ class _HistoryReader:
         self.files: list[NewAttachment] = []
 
     async def read(self, item: InputItem) -> None:
-        """Add an item."""
         match item:
             case InputCallOutput():
                 await self._read_result(item)
@@ -164,7 +163,6 @@ def _joined(*texts: str | None) -> str:
 
 
 def text_of(content: InputContent) -> str:
-    """Return the texts of a content."""
     if isinstance(content, str):
         return content
     texts = []

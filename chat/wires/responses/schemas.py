@@ -296,7 +296,6 @@ class ResponseQuestion(RequestPart):
 
     @property
     def items(self) -> list[InputItem]:
-        """The items of the input."""
         if isinstance(self.input, str):
             return [InputMessage(role="user", content=self.input)]
         return self.input

@@ -67,6 +67,5 @@ class SocketEndpoint:
             self.tasks.spawn(socket.stop(seconds), name="the end of a socket")
 
     async def aclose(self) -> None:
-        """Close all sockets."""
         self.stop()
         await self.tasks.drain(settings.MOCHI.shutdown_seconds / 2 + CLOSE_SECONDS)

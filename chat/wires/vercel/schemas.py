@@ -66,7 +66,6 @@ class UIToolPart(UIPart):
 
     @property
     def name(self) -> str:
-        """Name of the tool."""
         return self.type.removeprefix(TOOL) if self.tool_name is None else self.tool_name
 
 

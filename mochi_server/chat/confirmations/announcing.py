@@ -52,7 +52,6 @@ def input_required(confirmation: Confirmation) -> ToolInputRequired:
 def decision_event_of(
     confirmation: Confirmation, decision: ConfirmationDecision
 ) -> ConfirmationDecided | ToolInputReceived:
-    """Return the event that tells of the decision."""
     arguments = decision.arguments if decision.approved else None
     fields = {
         **_common_fields(confirmation),

@@ -7,7 +7,7 @@ import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
@@ -148,23 +148,18 @@ class ConfirmationInbox:
                 "Only an approval can be remembered; only then there are patterns."
             )
         pending = await self._pending(confirmation_id, session_id)
-        confirmation = pending if approved else None
-        arguments, changed, rule = arguments if approved else None, None, None
-        decided_by = current_caller().name
-        if confirmation is not None:
-            arguments, changed = await self._arguments(confirmation, arguments)
-        if confirmation is not None and remember is not None:
-            if confirmation.elicitation is not None:
-                raise InvalidRequest("An answer to a tool cannot be remembered.")
-            if arguments is not None:
-                confirmation = replace(confirmation, arguments=arguments)
-            # Not in the event loop: texts are compared.
-            rule = await in_thread(self._rule, confirmation, remember, patterns or {}, decided_by)
+        changed = rule = None
+        if not approved:
+            arguments = None
+        elif pending is not None:
+            arguments, changed = await self._arguments(pending, arguments)
+            if remember is not None:
+                rule = await self._rule(pending, arguments, remember, patterns or {})
         decision = ConfirmationDecision(
             approved=approved,
             reason=reason,
             arguments=arguments,
-            decided_by=decided_by,
+            decided_by=current_caller().name,
             remember=remember,
             rule_id=None if rule is None else rule.id,
         )
@@ -264,22 +259,29 @@ class ConfirmationInbox:
             text = f"The arguments do not fit {confirmation.tool_name!r}: {error}"
             raise InvalidRequest(text, details={"tool": confirmation.tool_name}) from error
 
-    def _rule(
+    async def _rule(
         self,
         confirmation: Confirmation,
+        arguments: JSONObject | None,
         remember: Literal["session", "tool"],
         patterns: Mapping[str, str],
-        decided_by: str,
     ) -> CallRule:
+        """Return the rule that allows such calls, with the arguments of a person if there are.
+
+        Raises:
+            InvalidRequest: this cannot be remembered.
+        """
+        if confirmation.elicitation is not None:
+            raise InvalidRequest("An answer to a tool cannot be remembered.")
         call = CallFacts(
             confirmation.tool_name,
-            confirmation.arguments,
+            confirmation.arguments if arguments is None else arguments,
             confirmation.tool_source,
             confirmation.session_id if remember == "session" else None,
         )
-        now = timestamp(self.store.clock())
-        try:
-            return rule_of(call, patterns, created_at=now, created_by=decided_by)
+        now, name = timestamp(self.store.clock()), current_caller().name
+        try:  # not in the event loop: texts are compared
+            return await in_thread(rule_of, call, patterns, created_at=now, created_by=name)
         except ValueError as error:
             raise InvalidRequest(f"This cannot be remembered: {error}") from error
 

@@ -100,7 +100,6 @@ class RunWriter:
         self._first = 0
 
     def begin(self, head: RunHead) -> None:
-        """Add a head."""
         self.head = head
         self._reach(head.state)
         self._add(encode_head(head))

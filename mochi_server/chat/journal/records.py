@@ -110,7 +110,6 @@ class RunHead:
         return self.replaces == (session.last_message_id or "")
 
     def start(self) -> RunStart:
-        """Return its first event."""
         return RunStart(
             run_id=self.run_id,
             session_id=self.session_id,

@@ -399,7 +399,6 @@ class RunRegistry:
         return await self._follower.join(run_id, after)
 
     def _own(self, run_id: str) -> RunInQueue | None:
-        """Return a run of this process."""
         return self._running.get(run_id) or self._queued.get(run_id)
 
     async def status(self, run_id: str) -> RunStatus:

@@ -19,7 +19,7 @@ from ...sessions.messages import MANY_MESSAGES
 from ...sessions.types import HistorySummary
 from ..summaries.background import BackgroundWriting
 from ..summaries.schedule import SummaryScheduler
-from ..summaries.writer import Loading, ModelNotLoaded
+from ..summaries.writer import ModelNotLoaded
 from ..summary_model import SummaryModelManager
 from .covered import SentHistories, beginning_of, count_covered, covered_part
 from .text import HistoryRoom, end_of_old_turns, end_without_open_calls, start_of_last_turn
@@ -111,7 +111,6 @@ class CompactionService(BackgroundWriting):
                 model,
                 history.room,
                 end_of=partial(end_of_old_turns, room=history.room),
-                preemptible=True,
             )
             if longer is None:
                 return
@@ -164,7 +163,7 @@ class CompactionService(BackgroundWriting):
         covered = await in_thread(self._sent.covered_part, session)
         while True:
             longer = await self._writer.extend(
-                session, covered, model, room, end_of=end_without_open_calls, loading=Loading.ALWAYS
+                session, covered, model, room, end_of=end_without_open_calls, at_once=True
             )
             if longer is None:
                 break
@@ -188,7 +187,7 @@ class CompactionService(BackgroundWriting):
                 room,
                 end_of=start_of_last_turn,
                 requested=True,
-                loading=Loading.ALWAYS,
+                at_once=True,
             )
             if longer is not None:
                 await _store(sessions, session_id, longer.summary)

@@ -48,6 +48,17 @@ MARGIN_TOKENS = 64
 """For what stands around notes and part."""
 
 
+def _budget_of(size: int, most: int, ratio: float, *, is_short: bool) -> TokenBudget:
+    """Return what requests may have in a window for notes of at most so many tokens."""
+    part = SHORT_PART_TOKENS if is_short else PART_TOKENS
+    return TokenBudget(
+        prompt=size - min(NOTES_TOKENS, most),
+        reply=min(NOTES_TOKENS, most),
+        ratio=ratio,
+        part=min(part, max(size // PARTS_OF_WINDOW, SMALLEST_PART)),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionWriter:
     """Asks models for summaries of old messages."""
@@ -65,13 +76,12 @@ class CompactionWriter:
         *,
         end_of: Callable[[Sequence[JsonValue]], int],
         requested: bool = False,
-        loading: Loading = Loading.NEVER,
-        preemptible: bool = False,
+        at_once: bool = False,
     ) -> CoveredHistory | None:
         """Return a summary that covers more than one that holds; None if there is no need.
 
-        ``end_of`` tells how many messages are to be covered. With ``preemptible``, chats wait until
-        the model has read a part to its end.
+        ``end_of`` tells how many messages are to be covered. With ``at_once`` somebody waits for
+        it, and a model is loaded; else chats wait until the model has read a part to its end.
 
         Raises:
             ModelNotLoaded: it must not be loaded now.
@@ -86,21 +96,14 @@ class CompactionWriter:
         notes, start = _notes_before(messages[:end], start, covered)
         provider, name = self.providers.resolve(model)
         size, num_ctx = await self._window(session, model, provider, name)
+        loading = Loading.ALWAYS if at_once else Loading.NEVER
         if not loading.allows(await provider.load_state(name)):
             raise ModelNotLoaded(model)
         self.last_read.forget(self.windows.weights_key(model))
-        is_short = preemptible and await provider.reads_cancelled_prompts()
+        is_short = not at_once and await provider.reads_cancelled_prompts()
         writing = _WritingModel(provider, name, num_ctx)
         most = min(room.summary_tokens, size // 4)
-        budget = TokenBudget(
-            prompt=size - min(NOTES_TOKENS, most),
-            reply=min(NOTES_TOKENS, most),
-            ratio=self.windows.ratio(model),
-            part=min(
-                SHORT_PART_TOKENS if is_short else PART_TOKENS,
-                max(size // PARTS_OF_WINDOW, SMALLEST_PART),
-            ),
-        )
+        budget = _budget_of(size, most, self.windows.ratio(model), is_short=is_short)
         new, covered_end = await writing.notes_of(messages[:end], start, notes, budget)
         for each in new:
             notes = await writing.within(most, with_new(notes, each), budget)

@@ -100,7 +100,6 @@ class ListQuery:
     def __init__(
         self, limit: int | None, cursor: str | None, session_filter: SessionFilter
     ) -> None:
-        """Check the limit and the cursor."""
         if limit is not None and limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         self._limit = None if limit is None else min(limit, LARGEST)

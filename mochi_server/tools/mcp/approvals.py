@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 MAX_BYTES = 10_000_000
 
 Approval = Literal["unknown", "approved", "changed"]
-Hashes = Mapping[str, Mapping[str, str]]
 
 
 class ApprovedTools:

@@ -268,7 +268,6 @@ class _Values:
         return Path(self.fill(str(path))).expanduser()
 
     def of_file(self, path: Path) -> dict[str, str]:
-        """Return the variables of a file."""
         try:
             variables = variables_of_file(path)
         except (OSError, ValueError) as error:

@@ -332,7 +332,6 @@ class McpServers:
     # What a server needs of all.
 
     def connect(self, server: McpServer) -> McpConnection:
-        """Begin a connection of a server."""
         if server.session_id is not None and not server.is_retired:  # it may have been let go
             key = (server.config.name, server.session_id)
             server.is_retired = self._of_sessions.setdefault(key, server) is not server
