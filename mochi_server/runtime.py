@@ -281,18 +281,8 @@ class Runtime:
             audit=self.audit,
         )
         self.chat = self._chat_service(conversations)
-        self.run_control = RunControl(
-            chat=self.chat,
-            runs=self.runs,
-            sessions=self.sessions,
-            confirmations=self.confirmations,
-        )
-        self.unattended_runs = UnattendedRuns(
-            chat=self.chat,
-            runs=self.runs,
-            sessions=self.sessions,
-            confirmations=self.confirmations,
-        )
+        self.run_control = RunControl(self.chat)
+        self.unattended_runs = UnattendedRuns(self.chat)
         self.completions = self._completion_service(rule_places)
         self.responses = ResponseService(
             completions=self.completions, sessions=self.sessions, attachments=self.attachments
@@ -339,7 +329,6 @@ class Runtime:
             execution=self.tool_execution,
             inbox=self.inbox,
             summaries=self.summaries,
-            attachments=self.attachments,
             max_tool_rounds=settings.max_tool_rounds,
             confirmation_timeout=settings.tool_confirmation_timeout_seconds,
         )

@@ -21,12 +21,9 @@ from ..errors import (
 )
 from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
-from ..sessions import SessionManager
-from .confirmations.store import ConfirmationStore
 from .journal.records import RunHead, RunState
 from .runs.log import LogReader
 from .runs.queue import RunQueue
-from .runs.registry import RunRegistry
 from .runs.run import Run
 from .runs.status import RunStatus
 from .service import ChatService
@@ -64,19 +61,12 @@ class StartedRun:
 class RunControl:
     """All that clients can do with runs."""
 
-    def __init__(
-        self,
-        *,
-        chat: ChatService,
-        runs: RunRegistry,
-        sessions: SessionManager,
-        confirmations: ConfirmationStore,
-    ) -> None:
+    def __init__(self, chat: ChatService) -> None:
         self._chat = chat
-        self._runs = runs
-        self._sessions = sessions
-        self._confirmations = confirmations
-        self._queue = RunQueue(runs)
+        self._runs = chat.runs
+        self._sessions = chat.sessions
+        self._confirmations = chat.inbox.store
+        self._queue = RunQueue(chat.runs)
 
     async def start(
         self,

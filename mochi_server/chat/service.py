@@ -26,7 +26,6 @@ from ..providers.registry import NobodyHasModel
 from ..services.response_format import check_format
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
-from ..sessions.attachments import AttachmentStore
 from ..sessions.types import ToolSettings
 from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
@@ -57,8 +56,6 @@ class ChatService:
     execution: ToolExecutionService
     inbox: ConfirmationInbox
     summaries: SummarizationService
-    attachments: AttachmentStore
-    """The files of messages."""
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
@@ -105,7 +102,7 @@ class ChatService:
                 self.summaries.turn(session_id, model, is_kept=not self.is_temporary)
             )
             await self.sessions.take_space_for(added)
-            await self.attachments.keep(session_id, request.attachments)
+            await self.conversations.attachments.keep(session_id, request.attachments)
             session, run = await self._begin_run(session_id, run_id, checked, queued)
             return self._turn(run, session, checked, claim=stack.pop_all())
 

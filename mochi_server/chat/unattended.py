@@ -13,9 +13,6 @@ import anyio
 from ..core.aio import BackgroundTasks
 from ..core.clock import timestamp
 from ..errors import MochiError, ServerBusy, SessionBusy, SessionNotFound, ShuttingDown
-from ..sessions import SessionManager
-from .confirmations.store import ConfirmationStore
-from .runs.registry import RunRegistry
 from .service import ChatService
 
 logger = logging.getLogger(__name__)
@@ -33,21 +30,14 @@ PRUNE_SECONDS = 60.0
 class UnattendedRuns:
     """The runs that no process executes."""
 
-    def __init__(
-        self,
-        *,
-        chat: ChatService,
-        runs: RunRegistry,
-        sessions: SessionManager,
-        confirmations: ConfirmationStore,
-    ) -> None:
+    def __init__(self, chat: ChatService) -> None:
         self._chat = chat
-        self._runs = runs
-        self._sessions = sessions
-        self._confirmations = confirmations
+        self._runs = chat.runs
+        self._sessions = chat.sessions
+        self._confirmations = chat.inbox.store
         self._tasks = BackgroundTasks()
         self._tending: asyncio.Task[None] | None = None
-        runs.on_parked = self._look_again
+        chat.runs.on_parked = self._look_again
 
     def resume(self, run_id: str) -> None:
         """Begin to take up a run about which somebody has decided, if no process executes it."""
