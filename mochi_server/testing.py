@@ -23,12 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from .config import (
-    MochiServerSettings,
-    environment_without_settings,
-    text_of_value,
-    variable_of,
-)
+from .config import MochiServerSettings, environment_without_settings, text_of_value, variable_of
 from .server.attached import ATTACHED_SERVER
 from .testmode.script import (
     call,

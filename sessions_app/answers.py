@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-)
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from mochi_project.schemas import (
     EncodedAs,

@@ -38,13 +38,7 @@ from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import MAX_TAGS, SessionMetadata
 
-from .answers import (
-    EncodedSessionList,
-    MessageList,
-    SessionDetail,
-    SessionHead,
-    SessionStatus,
-)
+from .answers import EncodedSessionList, MessageList, SessionDetail, SessionHead, SessionStatus
 from .changes import CALLS, agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,

@@ -19,9 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from mochi_project.schemas import (
-    PromptArguments,
-)
+from mochi_project.schemas import PromptArguments
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import NO_OPTIONS, ModelOptions

@@ -11,9 +11,7 @@ from mochi_server.protocol import events
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
 
-from ..wires.chunks import (
-    Iterations,
-)
+from ..wires.chunks import Iterations
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
 MODEL = "qwen3:14b"

@@ -13,12 +13,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ..core.front_matter import (
-    FrontMatter,
-    FrontMatterError,
-    read_front_matter,
-    split_names,
-)
+from ..core.front_matter import FrontMatter, FrontMatterError, read_front_matter, split_names
 from ..errors import JSONObject
 
 SKILL_FILES = ("SKILL.md", "skill.md")

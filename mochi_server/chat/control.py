@@ -12,13 +12,7 @@ import anyio
 
 from ..core.caller import current_caller, may_see, serving
 from ..core.ids import new_run_id
-from ..errors import (
-    JSONObject,
-    RunNotFound,
-    ServerBusy,
-    SessionBusy,
-    SessionNotFound,
-)
+from ..errors import JSONObject, RunNotFound, ServerBusy, SessionBusy, SessionNotFound
 from ..protocol.turn_request import TurnRequest
 from ..services.history import objects
 from .journal.records import RunHead, RunState

@@ -20,23 +20,14 @@ from ..errors import (
     StorageUnavailable,
 )
 from ..protocol.completions import Chunk
-from ..protocol.events import (
-    Event,
-    HistoryCompacted,
-    HistoryShortened,
-    MessageComplete,
-)
+from ..protocol.events import Event, HistoryCompacted, HistoryShortened, MessageComplete
 from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from ..providers.base import ModelRequest
 from ..providers.text_thinking import TextThinking
 from ..services.chat_model import ChatModel
 from ..services.compaction.service import CompactionService, FullHistory
 from ..services.history import objects
-from ..services.requests import (
-    NO_EXTRAS,
-    RequestBuilder,
-    RequestExtras,
-)
+from ..services.requests import NO_EXTRAS, RequestBuilder, RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..sessions.messages import MANY_MESSAGES, encode_messages
 from .find_tools import ToolShelf, shelf_of

@@ -16,10 +16,7 @@ from ..services.compaction.service import CompactionService
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..services.history import estimate
 from ..services.models.resolver import ModelSetup
-from ..services.requests import (
-    RequestBuilder,
-    RequestLimits,
-)
+from ..services.requests import RequestBuilder, RequestLimits
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore
 from ..sessions.types import TextCallMode, ToolSettings

@@ -12,12 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import (
-    MochiServerSettings,
-    server_processes,
-    unknown_variables,
-    variable_of,
-)
+from ..config import MochiServerSettings, server_processes, unknown_variables, variable_of
 from ..core.aio import in_daemon_thread
 from ..core.files import max_files
 from ..core.processes import processes_in

@@ -8,12 +8,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import InvalidRequest, JSONObject, MochiError
-from ..protocol.events import (
-    ContentDelta,
-    Done,
-    Event,
-    ToolCallStarted,
-)
+from ..protocol.events import ContentDelta, Done, Event, ToolCallStarted
 from ..protocol.fold import Fold
 from ..protocol.messages import UserMessage
 from ..runtime import Runtime

@@ -32,11 +32,7 @@ from ..errors import (
     RunNotFound,
     ToolConfirmationTimeout,
 )
-from ..protocol.events import (
-    ConfirmationRequired,
-    Event,
-    ToolInputRequired,
-)
+from ..protocol.events import ConfirmationRequired, Event, ToolInputRequired
 from ..protocol.fold import DECISIONS
 from ..runtime import Runtime
 

@@ -24,14 +24,7 @@ from ..errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import (
-    EmbeddingRequest,
-    Embeddings,
-    LoadedModel,
-    ModelInfo,
-    Provider,
-    PullableModel,
-)
+from .base import EmbeddingRequest, Embeddings, LoadedModel, ModelInfo, Provider, PullableModel
 
 LIST_SECONDS: Final = 40.0
 """Longest wait for a provider's models, imports included; our own providers give up earlier."""

@@ -14,12 +14,7 @@ from ..core.logs import one_line
 from ..core.media import IMAGES, PDF, as_text, image_size, image_type, media_type_of
 from ..errors import AttachmentNotFound, JSONObject, StorageError
 from ..protocol.files import FILES, RequestFile, with_files
-from ..sessions.attachments import (
-    MAX_ATTACHMENTS,
-    MAX_TEXT_BYTES,
-    AttachmentStore,
-    attachments_of,
-)
+from ..sessions.attachments import MAX_ATTACHMENTS, MAX_TEXT_BYTES, AttachmentStore, attachments_of
 
 FRAME_CHARACTERS = 400
 """About as many are written around an attached text."""

@@ -23,13 +23,7 @@ from .chat_model import ChatModel
 from .compaction.covered import covered_part
 from .compaction.fitting import LongHistory
 from .compaction.text import HistoryRoom
-from .context_window import (
-    DynamicContextWindowService,
-    Window,
-    budget_of,
-    record,
-    room_for_tools,
-)
+from .context_window import DynamicContextWindowService, Window, budget_of, record, room_for_tools
 from .described_tools import DescribedTools, describe, with_calls_as_text
 from .history import FittedHistory, estimate, objects, system_of, usage_of
 from .models.resolver import ModelSetup

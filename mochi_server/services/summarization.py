@@ -18,13 +18,7 @@ import anyio
 
 from ..core.aio import in_thread
 from ..core.progress import Advance
-from ..errors import (
-    MochiError,
-    ProviderBusy,
-    ProviderUnreachable,
-    SessionNotFound,
-    StorageError,
-)
+from ..errors import MochiError, ProviderBusy, ProviderUnreachable, SessionNotFound, StorageError
 from ..providers.registry import NobodyHasModel
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary

@@ -11,16 +11,7 @@ import orjson
 
 from ..core.aio import in_thread
 from ..protocol.completions import ModelInfo
-from .chunks import (
-    Abort,
-    CallDelta,
-    Delta,
-    End,
-    Pause,
-    ScriptedChunk,
-    insert_after,
-    size_of,
-)
+from .chunks import Abort, CallDelta, Delta, End, Pause, ScriptedChunk, insert_after, size_of
 from .samples import MIN_WORDS, example_of, length_of, lorem, pieces, stable_hash
 from .script import (
     BadScript,

@@ -20,21 +20,8 @@ from mochi_server.sessions.attachments import attachments_of
 
 from ..common.api import WireAPI
 from .history import read_items
-from .items import (
-    Item,
-    Placed,
-    changes_without,
-    conversation_items,
-    find_item,
-    seconds_of,
-)
-from .schemas import (
-    ConversationChange,
-    ConversationRequest,
-    InputItem,
-    NewItems,
-    ignored_items,
-)
+from .items import Item, Placed, changes_without, conversation_items, find_item, seconds_of
+from .schemas import ConversationChange, ConversationRequest, InputItem, NewItems, ignored_items
 
 api = WireAPI("conversations")
 

@@ -35,11 +35,7 @@ from .compaction import compaction_item, user_items
 from .conversations import Limit, Order, default_model, page_of, session_of_conversation, shown
 from .encoder import ResponseEncoder, events_until
 from .history import read_items
-from .items import (
-    decision_item,
-    input_items,
-    said_by_user,
-)
+from .items import decision_item, input_items, said_by_user
 from .resource import record_of, response_of, usage_of
 from .schemas import (
     CompactRequest,

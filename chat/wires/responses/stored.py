@@ -15,12 +15,7 @@ from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequir
 
 from ..common.approvals import join
 from ..openai.errors import code_of
-from .items import (
-    approval_item,
-    output_items,
-    seconds_of,
-    wants_summary,
-)
+from .items import approval_item, output_items, seconds_of, wants_summary
 from .resource import response_of, usage_of
 
 QUESTION_SECONDS = 5.0

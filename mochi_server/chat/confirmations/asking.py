@@ -29,13 +29,7 @@ from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleMatch, RuleSet, match_rules
 from ..rules.suggestions import suggestions_for
 from .announcing import announcement_of, decision_event_of, input_required
-from .confirmation import (
-    LOST,
-    RUN_ENDED,
-    Confirmation,
-    ConfirmationDecision,
-    StoredConfirmation,
-)
+from .confirmation import LOST, RUN_ENDED, Confirmation, ConfirmationDecision, StoredConfirmation
 from .store import RETRY_SECONDS, ConfirmationStore
 
 logger = logging.getLogger(__name__)

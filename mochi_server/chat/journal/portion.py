@@ -8,12 +8,7 @@ from dataclasses import replace
 
 from ...state import Statements
 from .base import Reached, RunWriter
-from .rows import (
-    RUNS,
-    StoredRun,
-    Stretch,
-    renew_lease,
-)
+from .rows import RUNS, StoredRun, Stretch, renew_lease
 
 PART_BYTES = 8_000_000
 """Most bytes of lines in one part of a log, about."""

@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .glob_patterns import ANY_NAME, ANYTHING
-from .programs import (
-    EVALUATORS,
-    NAMES_VARIABLES,
-    SHELLS,
-    WRAPPERS,
-)
+from .programs import EVALUATORS, NAMES_VARIABLES, SHELLS, WRAPPERS
 from .shell import CommandLine, SimpleCommand, read_command_line
 from .text_forms import fold
 

@@ -15,11 +15,7 @@ from itertools import islice, pairwise
 from ...core.shown_text import is_hidden
 from .command_scan import DOUBTS, CommandScan, name_of
 from .glob_patterns import ANYTHING, SHELL_SIGNS, Glob, read_pattern
-from .programs import (
-    ACTING_OPTIONS,
-    CHANGES_SHELL,
-    READERS,
-)
+from .programs import ACTING_OPTIONS, CHANGES_SHELL, READERS
 from .shell import OPERATORS, SEPARATORS, read_command_line
 from .text_forms import OPEN_FILES, collapse, decode, fold, normal_path, resolved_paths
 from .texts import ROUTING, holds, is_direct, path_fits

@@ -32,9 +32,7 @@ from ...core.files import (
     replace_file,
     restored_on_failure,
 )
-from ...core.files import (
-    text_of as text_of_file,
-)
+from ...core.files import text_of as text_of_file
 from ...core.problems import first_problem
 from ...errors import ConfirmationUnavailable, JSONObject, PoliciesInvalid
 from ...protocol.events import FieldPayload

@@ -23,13 +23,7 @@ from ...core.aio import BackgroundTasks
 from ...core.caller import act_for_owner
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
-from ...errors import (
-    InternalError,
-    MochiError,
-    RunInterrupted,
-    ShuttingDown,
-    StorageError,
-)
+from ...errors import InternalError, MochiError, RunInterrupted, ShuttingDown, StorageError
 from ...protocol.events import Done, ErrorEvent, Event
 from ...state import Signals, SQLiteState
 from ...state.signals import LOST_SECONDS

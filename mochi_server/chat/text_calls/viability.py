@@ -9,14 +9,7 @@ from typing import Final
 from ...core.json_text import DECODER
 from .marks import ARGUMENTS, BETWEEN, CLOSING, FENCES, MARK, XML, begins_mark
 from .offers import Offers
-from .reading import (
-    ALSO,
-    ARGUMENT_KEYS,
-    NAMES,
-    WRAPPERS,
-    calls_of_value,
-    is_imagined_result,
-)
+from .reading import ALSO, ARGUMENT_KEYS, NAMES, WRAPPERS, calls_of_value, is_imagined_result
 
 _KEYS: Final = (*NAMES, *ARGUMENT_KEYS, *WRAPPERS, *ALSO)
 _OPENING: Final = re.compile(r"(?:\[\s*){0,3}")

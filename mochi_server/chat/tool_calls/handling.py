@@ -17,13 +17,7 @@ from itertools import groupby
 import orjson
 
 from ...core.aio import merge, run_to_completion
-from ...errors import (
-    InvalidRequest,
-    JSONObject,
-    StorageError,
-    ToolExecutionDenied,
-    ToolNotFound,
-)
+from ...errors import InvalidRequest, JSONObject, StorageError, ToolExecutionDenied, ToolNotFound
 from ...protocol.events import AgentStart, Event, ToolCallStarted, ToolResultReady
 from ...protocol.messages import ToolCall
 from ...sessions.types import TextCallMode, ToolSettings

@@ -16,26 +16,13 @@ from ...core.aio import in_thread_if
 from ...core.times import read_time
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from ...protocol.response_format import ResponseFormat
-from ..base import (
-    Capabilities,
-    Chunk,
-    EmbeddingRequest,
-    Embeddings,
-    ModelInfo,
-    ModelRequest,
-)
+from ..base import Capabilities, Chunk, EmbeddingRequest, Embeddings, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
 from ..common.options import extra_of, fields_of
 from ..common.values import error_text
-from ..vendor import (
-    EVERYTHING,
-    NO_ROUTE,
-    VendorProvider,
-    drop_environment_headers,
-    unconverted,
-)
+from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers, unconverted
 from .dialects import IMAGES, Dialects, adapted
 from .messages import (
     EFFORT,

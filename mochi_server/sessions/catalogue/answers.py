@@ -10,13 +10,7 @@ import orjson
 
 from ...core.aio import yield_to_loop
 from ...errors import JSONObject
-from .listing import (
-    ALL,
-    IN_ORDER,
-    SessionFilter,
-    read_problems,
-    write_cursor,
-)
+from .listing import ALL, IN_ORDER, SessionFilter, read_problems, write_cursor
 from .search_query import Query
 from .search_text import SearchDocument
 from .snippets import passage_of

@@ -16,20 +16,8 @@ from ...core.progress import Progress
 from ...errors import InvalidRequest, SessionNotFound, StorageError
 from .answers import COLUMNS, Indexing, SearchResult, answer_to
 from .catalogue import ATTEMPTS, SessionCatalogue
-from .database import (
-    CatalogueDatabase,
-    RebuildNeeded,
-    TemporarilyUnavailable,
-    has_full_text,
-)
-from .listing import (
-    ALL,
-    IN_ORDER,
-    LARGEST,
-    SessionFilter,
-    foreign_cursor,
-    read_cursor,
-)
+from .database import CatalogueDatabase, RebuildNeeded, TemporarilyUnavailable, has_full_text
+from .listing import ALL, IN_ORDER, LARGEST, SessionFilter, foreign_cursor, read_cursor
 from .rows import forget_text, number_of, version_text
 from .search_query import parse
 from .search_text import SearchDocument, search_document

@@ -9,13 +9,7 @@ from pydantic import JsonValue
 
 from ...core.media import media_type_of
 from ...errors import JSONObject
-from ...protocol.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from ...protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ..attachments import attachments_of
 from ..codec import encode
 from ..session import ChatSession

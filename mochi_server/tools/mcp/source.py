@@ -13,24 +13,11 @@ import anyio
 
 from ...core.aio import merge
 from ...errors import JSONObject
-from ..base import (
-    Problem,
-    Tool,
-    ToolBegun,
-    ToolContext,
-    ToolFailed,
-    ToolSource,
-    ToolStep,
-)
+from ..base import Problem, Tool, ToolBegun, ToolContext, ToolFailed, ToolSource, ToolStep
 from ..functions.schema_arguments import SchemaArguments
 from ..progress_events import ProgressReports
 from .approvals import Approval
-from .descriptions import (
-    MAX_OFFERED,
-    McpToolDescription,
-    is_read_only,
-    takes_other_arguments,
-)
+from .descriptions import MAX_OFFERED, McpToolDescription, is_read_only, takes_other_arguments
 from .input import RunningCall
 from .servers.facts import ServerFacts
 from .servers.registry import McpServers

@@ -9,15 +9,7 @@ from typing import Any, cast
 
 from ...errors import JSONObject
 from ..progress import Report
-from .protocol import (
-    LENGTH_BYTES,
-    NONSENSE,
-    PROGRESS,
-    BadFrame,
-    length_of,
-    pack,
-    unpack,
-)
+from .protocol import LENGTH_BYTES, NONSENSE, PROGRESS, BadFrame, length_of, pack, unpack
 
 
 class WorkerGone(Exception):

@@ -28,11 +28,7 @@ from ..loading import FolderSpec
 from ..progress import current_report
 from .connection import WorkerConnection, WorkerGone
 from .output import LineAllowance, OutputLog
-from .protocol import (
-    NONSENSE,
-    BadFrame,
-    decode_result,
-)
+from .protocol import NONSENSE, BadFrame, decode_result
 
 if TYPE_CHECKING:
     from .confinement import ToolConfinement

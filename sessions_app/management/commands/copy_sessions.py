@@ -16,12 +16,7 @@ from mochi_server.backends import build_storage
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.server.startup import storage_package_problem
-from mochi_server.sessions.copying import (
-    CopyOutcome,
-    CopyReport,
-    compare_sessions,
-    copy_sessions,
-)
+from mochi_server.sessions.copying import CopyOutcome, CopyReport, compare_sessions, copy_sessions
 from mochi_server.sessions.storage.base import SessionStorage
 from sessions_app.management.shared import Options, add_json
 

@@ -9,14 +9,7 @@ from django.core.management.base import BaseCommand
 
 from mochi_project.management.base import with_sessions, without_log_of_problems
 
-from ..listing import (
-    add_list,
-    add_search,
-    add_show,
-    list_sessions,
-    search_sessions,
-    show_session,
-)
+from ..listing import add_list, add_search, add_show, list_sessions, search_sessions, show_session
 from ..shared import Action, Console, add_json
 from ..transfer import add_export, add_import, export_sessions, import_sessions
 

@@ -28,13 +28,7 @@ from ....errors import (
 )
 from ...base import Problem
 from ..redaction import restored_secrets
-from .entry import (
-    MAX_NAME,
-    McpServerConfig,
-    allowed_program,
-    read_entry,
-    reason_of,
-)
+from .entry import MAX_NAME, McpServerConfig, allowed_program, read_entry, reason_of
 from .jsonc import CommentedJson, Member
 
 OTHER_FILE_NAME = "mcp-config.json"

@@ -9,13 +9,7 @@ from typing import get_args
 
 from ....core.aio import in_thread
 from ....core.files import make_folder
-from ....sandbox import (
-    Sandbox,
-    SandboxFolder,
-    SandboxName,
-    SandboxSpec,
-    choose_sandbox,
-)
+from ....sandbox import Sandbox, SandboxFolder, SandboxName, SandboxSpec, choose_sandbox
 from ....workspace.session_folders import SessionFolders
 from ..config.entry import McpOptions, McpServerConfig
 from ..servers.connection import ServerFailed
