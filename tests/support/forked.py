@@ -38,6 +38,13 @@ ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = (
     "aiohttp",
     "anyio._backends._asyncio",
+    "channels_redis.pubsub",
+    "encodings.idna",
+    "openai.lib.streaming.chat",
+    "openai.resources.chat.completions",
+    "openai.resources.embeddings",
+    "openai.resources.models",
+    "psycopg",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
     "uvicorn.main",
@@ -45,9 +52,8 @@ FRAMEWORKS = (
     "uvicorn.protocols.websockets.websockets_sansio_impl",
 )
 PRODUCT = (
-    "chat.api.mcp_events",
-    "chat.api.simple_routes",
     *(wire.routes_module for wire in WIRES),
+    "chat.wires.socket.consumer",
     "chat.wires.socket.endpoint",
     "mochi_project.api",
     "mochi_project.checks",
@@ -69,10 +75,12 @@ PRODUCT = (
     "mochi_server.server.http_protocol",
     "mochi_server.server.initialise",
     "mochi_server.server.socket_protocol",
+    "mochi_server.sessions.storage.redis",
     "mochi_server.testmode.provider",
+    "mochi_server.tools.process.loader",
     "mochi_server.tools.process.pool",
 )
-"""What serves requests. None of it reads the settings when it is imported."""
+"""What serves requests, beside the routes. None of it reads the settings when it is imported."""
 
 READ_AT_START = ("COVERAGE", "LANG", "LC_", "LD_", "PYTHON", "SSL_", "TZ")
 """Beginnings of the variables that the interpreter and imported packages read only once."""
@@ -354,6 +362,9 @@ def _preload() -> None:
     settings.configure()  # Ninja asks for its own settings, which nobody sets
     for name in (*FRAMEWORKS, *PRODUCT):
         import_module(name)
+    for routes in sys.modules["mochi_project.api"].PARTS.values():
+        for _, router, _ in routes:
+            import_module(router.rpartition(".")[0])
     if "mochi_project.settings" in sys.modules:
         raise RuntimeError(
             "what was imported has read the settings, which each server has of its own"
