@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -268,41 +270,91 @@ exec {shutil.which("bwrap")} "$@"
     assert [path.name for path in outside.iterdir()] == ["secret"]
 
 
+SWAP_BEFORE_A_STEP = """
+
+real, pipes, steps = os, [], {steps}
+
+
+def count():
+    global steps
+    pipes[:] = pipes or [real.open(path, real.O_RDWR | real.O_CLOEXEC) for path in {pipes!r}]
+    steps -= 1
+    if not steps or (steps == -1 and {swaps_back}):
+        real.write(pipes[0], b"swap")
+        real.read(pipes[1], 1)
+
+
+class Counting:
+    def __getattr__(self, name):
+        return getattr(real, name)
+
+    def open(self, path, *arguments, **options):
+        if path.endswith((".git", "hooks")):
+            count()
+        return real.open(path, *arguments, **options)
+
+
+def call(*arguments, call=call):
+    count()
+    return call(*arguments)
+
+
+os = Counting()
+"""
+"""Appended to a copy of ``mounts.py``; what does not look at the repository is no step."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["", "/oldroot"], ids=["outside", "through bubblewrap's own root"])
 @pytest.mark.parametrize("name", [".git", ".git/hooks"])
+@pytest.mark.parametrize("swaps_back", [False, True])
 def test_a_repository_that_another_sandbox_swaps_leads_nowhere(
-    confined: SandboxUser, place: Path, name: str, link: str
+    confined: SandboxUser, place: Path, name: str, link: str, swaps_back: bool
 ) -> None:
-    """60 starts: code in the first one exchanges it with a link again and again."""
+    """Before each step in which it is mounted in turn, it is exchanged with a link."""
     outside = folder_outside(place)
-    swap = f"""
-import ctypes, os
-os.mkdir('.git')
-os.mkdir('.git/hooks')
-os.symlink('{link}{outside}', 'link')
-exchange, here = 2, -100
-libc = ctypes.CDLL(None)
-print('ready', flush=True)
-while True:
-    libc.renameat2(here, b'{name}', here, b'link', exchange)
-    for _ in range(2000):
-        pass
-"""
-    swapper = confined.start(
-        [confined.python, "-c", swap], workspace(confined), stdout=subprocess.PIPE
-    )
+    repository, other = confined.folder / name, confined.folder / "link"
+    launcher, owner = place / "swapping", confined.folder.stat()
+    launcher.mkdir(mode=0o755)
+    for each in Path(confined.launcher).glob("*.py"):
+        shutil.copy(each, launcher)
+    mounts = (launcher / "mounts.py").read_text("utf-8")
+    pipes = [str(place / pipe) for pipe in ("ask", "answer")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+        Path(pipe).chmod(0o666)
+    ask, answer = (os.open(pipe, os.O_RDWR | os.O_CLOEXEC) for pipe in pipes)
+    user = replace(confined, launcher=str(launcher))
+    code = f"cat {name}/secret; echo more > {name}/written"
+    exchange, here = 2, -100
     try:
-        assert swapper.stdout is not None
-        assert swapper.stdout.readline() == b"ready\n"
-        code = f"cat {name}/secret; echo more > {name}/written"
-        outputs = {confined.run(["sh", "-c", code]).stdout for _ in range(60)}
-        assert swapper.poll() is None
+        for steps in range(1, 50):
+            ordered = SWAP_BEFORE_A_STEP.format(pipes=pipes, steps=steps, swaps_back=swaps_back)
+            (launcher / "mounts.py").write_text(mounts + ordered)
+            os.utime(launcher / "mounts.py", (steps, steps))  # else its compiled form is taken
+            for folder in (confined.folder / ".git", confined.folder / ".git/hooks"):
+                folder.mkdir()
+                os.chown(folder, owner.st_uid, owner.st_gid)
+            other.symlink_to(f"{link}{outside}")
+            swaps = 0
+            with user.start(["sh", "-c", code], workspace(user), stdout=subprocess.PIPE) as started:
+                while ask in select.select([ask, started.stdout], [], [], SECONDS)[0]:
+                    os.read(ask, 4)
+                    assert not ctypes.CDLL(None).renameat2(
+                        here, bytes(repository), here, bytes(other), exchange
+                    )
+                    swaps += 1
+                    os.write(answer, b".")
+                assert started.communicate(timeout=SECONDS)[0] == b""
+            assert [path.name for path in outside.iterdir()] == ["secret"]
+            if not swaps:
+                break
+            for each in confined.folder.iterdir():
+                each.unlink() if each.is_symlink() else shutil.rmtree(each)
     finally:
-        swapper.kill()
-        swapper.communicate()
-    assert outputs == {""}
-    assert [path.name for path in outside.iterdir()] == ["secret"]
+        os.close(ask)
+        os.close(answer)
+    assert steps > 5
 
 
 def test_the_interpreter_and_its_packages_can_be_used(place: Path) -> None:
