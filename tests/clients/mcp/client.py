@@ -4,7 +4,8 @@
 
 Who connects to the socket sends the address of a server and the scenario's context as JSON
 (``scenario.py`` does), and gets what was said. A person opens each page of an authorization, and
-accepts what is asked as it is. One process serves all scenarios: a start takes longer than most.
+accepts what is asked as it is. One process serves all scenarios, as a start takes longer than most,
+and two at once: the suite begins all together, and some wait for a few seconds only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from mochi_server.tools.base import Tool
 from tests.support.waiting import until
 
 Say = Callable[[str], None]
+
+AT_ONCE = asyncio.Semaphore(2)
 
 SCHEMA_TOOL, SCHEMA_ECHO = "s__json_schema_2020_12_tool", "s__json_schema_echo"
 """The schema of one is to be sent back by a call of the other."""
@@ -135,7 +138,8 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     lines: list[str] = []
     failed = False
     try:
-        await play(asked["url"], asked["context"], lines.append)
+        async with AT_ONCE:
+            await play(asked["url"], asked["context"], lines.append)
     except Exception:  # noqa: BLE001 - the suite is told
         failed = True
         lines.append(traceback.format_exc())
