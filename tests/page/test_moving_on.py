@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import expect
@@ -214,6 +215,96 @@ async def test_what_is_attached_while_a_chat_is_being_made_comes_with_it(shared)
         await page.get_by_role("button", name="New chat").click()
         await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
         await expect(page.locator("#composer")).not_to_contain_text("tea.txt")
+
+
+READS_LATE = """() => {
+  const read = FileReader.prototype.readAsDataURL;
+  const isDue = new Promise((resolve) => { window.readFiles = resolve; });
+  FileReader.prototype.readAsDataURL = function (file) { isDue.then(() => read.call(this, file)); };
+}"""
+IS_FULL = """() => {
+  window.setItem = Storage.prototype.setItem;
+  Storage.prototype.setItem = () => { throw new Error("It is full."); };
+}"""
+
+
+async def test_a_file_that_is_read_after_its_chat_was_made_is_sent(shared):
+    async with shared.page() as page:
+        await page.evaluate(READS_LATE)
+        async with held(page, "**/api/v1/sessions") as is_asked:
+            await send(page, scripted("Done."))
+            await until(is_asked.is_set)
+            await page.locator("input[type=file]").set_input_files(TEA)
+            await page.get_by_role("textbox", name="Write a message").fill("And this")
+        await answered(page)
+        button = page.get_by_role("button", name="Send")
+        await expect(button).to_have_attribute("aria-disabled", "true")
+        await page.evaluate("readFiles()")
+        await expect(button).to_have_attribute("aria-disabled", "false")
+        await button.click()
+        await answered(page, 2)
+        await expect(page.locator(".question").last).to_contain_text("tea.txt")
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])
+async def test_what_is_written_for_the_next_new_chat_stays_there(shared, is_refused):
+    first, _ = await two_chats(shared)
+    answer = {"status": 503, "json": REFUSAL} if is_refused else {}
+    async with shared.page() as page:
+        box = page.get_by_role("textbox", name="Write a message")
+        async with held(page, "**/runs", **answer) as is_asked:
+            await send(page, scripted("Done.", question="The first of two"))
+            await until(is_asked.is_set)
+            await box.fill("Of the first of two")
+            await open_chat(shared, page, first, "First")
+            await page.get_by_role("button", name="New chat").click()
+            await expect(page.get_by_role("heading", name="What can I do")).to_be_visible()
+            await expect(box).to_have_value("")
+            await box.fill("Of the second")
+            await page.locator("input[type=file]").set_input_files(TEA)
+        await expect(page.locator("#composer")).to_contain_text("tea.txt")
+        if is_refused:
+            await expect(box).to_have_value(re.compile("Of the first of two\n\nOf the second$"))
+        else:
+            await expect(box).to_have_value("Of the second")
+            await page.locator(".session a").filter(has_text="The first of two").click()
+            await answered(page)
+            await expect(box).to_have_value("Of the first of two")
+            await expect(page.locator("#composer")).not_to_contain_text("tea.txt")
+        await page.get_by_role("button", name="New chat").click()
+        await page.get_by_role("button", name="Remove tea.txt").click()
+        await box.fill("")
+
+
+async def test_a_message_that_is_refused_is_there_once_where_nothing_can_be_kept(shared):
+    first, _ = await two_chats(shared)
+    async with shared.page() as page:
+        await open_chat(shared, page, first, "First")
+        await page.evaluate(IS_FULL)
+        box = page.get_by_role("textbox", name="Write a message")
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await send(page, "Of the first")
+            await until(is_asked.is_set)
+        await expect(box).to_have_value("Of the first")
+        await page.evaluate("() => { Storage.prototype.setItem = setItem; }")
+        await page.get_by_role("button", name="Try again").click()
+        await answered(page)
+        await page.get_by_role("link", name="Settings").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        await page.go_back()
+        await answered(page)
+        await expect(box).to_have_value("")
+
+
+async def test_a_suggestion_that_is_refused_is_in_the_box(shared):
+    async with shared.page() as page:
+        suggestion = page.get_by_role("button", name="Explain what a context window is")
+        async with held(page, "**/runs", status=503, json=REFUSAL) as is_asked:
+            await suggestion.click()
+            await until(is_asked.is_set)
+        box = page.get_by_role("textbox", name="Write a message")
+        await expect(box).to_have_value(re.compile("Explain what a context window is"))
+        await box.fill("")
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])

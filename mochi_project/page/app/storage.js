@@ -16,6 +16,7 @@ function write(storage, name, value) {
   try {
     if (value === null || value === "") window[storage].removeItem(`mochi.${name}`);
     else window[storage].setItem(`mochi.${name}`, value);
+    kept.delete(`${storage} ${name}`);
   } catch {
     kept.set(`${storage} ${name}`, value || null);
   }

@@ -11,7 +11,7 @@ import { change, createSession, sessions, titleOf } from "../state/sessions.js";
 import { preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
-import { Composer, giveBack, moveDraft } from "./composer.js";
+import { Composer, giveBack, takeDraft } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Failure } from "./failure.js";
 import { Greeting } from "./greeting.js";
@@ -165,11 +165,13 @@ export function NewChatPage({ openSidebar }) {
   const kept = useChatSettings(draft, null, async (changes) => setDraft((before) => ({ ...before, ...changes })));
   const newChat = chatOf(null);
   const isShown = useRef(true);
+  const meanwhile = useRef(null); // what is written while a chat is being started; null: none is
   useLayoutEffect(() => { // before anybody can send
     open(newChat);
     models.need();
     return () => {
       isShown.current = false;
+      if (meanwhile.current) meanwhile.current = [takeDraft(NEW)];
     };
   }, []);
   const last = useValue(fetched);
@@ -179,6 +181,7 @@ export function NewChatPage({ openSidebar }) {
   const model = value.models.find((each) => each.name === name) ?? null;
   const start = async (text, files, uses = []) => {
     setStarting(true);
+    meanwhile.current = [];
     const isStarted = await newChat.attemptTurn(async () => {
       await models.need(); // whoever writes fast does not wait for the list
       const used = name ?? usualModel(models.state.peek().value.models);
@@ -195,10 +198,14 @@ export function NewChatPage({ openSidebar }) {
           throw error;
         }
       }
-      moveDraft(NEW, chat.id); // what was written meanwhile
+      const [since = takeDraft(NEW)] = meanwhile.current ?? [];
+      meanwhile.current = null;
+      giveBack(chat.id, since.text, since.files);
       if (!isTaken) giveBack(chat.id, text, files);
       if (isShown.current) go("chat", chat.id);
     }, "send");
+    for (const since of meanwhile.current ?? []) giveBack(NEW, since.text, since.files);
+    meanwhile.current = null;
     setStarting(false);
     return isStarted;
   };
@@ -207,7 +214,7 @@ export function NewChatPage({ openSidebar }) {
     <div class="columns">
       <div class="column">
         <div class="scroller"><${Greeting} model=${model}
-          onTry=${(text, uses) => start(text, [], uses)} />
+          onTry=${async (text, uses) => (await start(text, [], uses)) || giveBack(NEW, text, [])} />
           <div class="messages"><${Failure} chat=${newChat} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}
             withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}

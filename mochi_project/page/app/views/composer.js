@@ -15,29 +15,32 @@ const MOST_FILES = 20;
 const LONG = 20_000; // characters of a text that is attached, as the box would be slow with it
 let count = 0;
 
-/** Files of the messages that are being written, by session. */
+/** Files of the messages that are being written, by session: `{key, name, isImage, sent, isLost}`; `sent` once it has been read. */
 const attached = signal(new Map());
 
+/** Change those of a session, and leave out all that could not be read. */
 function changeFiles(session, change) {
-  const before = attached.peek();
-  attached.value = new Map(before).set(session, change(before.get(session) ?? []));
+  const changed = new Map(attached.peek()).set(session, change(attached.peek().get(session) ?? []));
+  attached.value = new Map([...changed].map(([name, files]) => [name, files.filter(({ isLost }) => !isLost)]));
 }
 
 /** `{session}`: whose draft was changed outside of its box. */
 const given = signal(null);
 
-/** Put a message that was not taken before what has been written in its session since. */
-export function giveBack(session, text, files) {
-  drafts.write(session, [text, drafts.read(session)].filter(Boolean).join("\n\n"));
-  changeFiles(session, (since) => [...files, ...since]);
+/** Put what was not sent before what has been written in its session since. */
+export function giveBack(session, text, files, since = drafts.read(session)) {
+  drafts.write(session, [text, since].filter(Boolean).join("\n\n"));
+  changeFiles(session, (added) => [...files, ...added]);
   given.value = { session };
 }
 
-/** Give what is being written in one session to another one. */
-export function moveDraft(from, to) {
-  giveBack(to, drafts.read(from), attached.peek().get(from) ?? []);
-  drafts.write(from, "");
-  changeFiles(from, () => []);
+/** Return what is being written in a session, `{text, files}`, and empty its box. */
+export function takeDraft(session) {
+  const taken = { text: drafts.read(session), files: attached.peek().get(session) ?? [] };
+  drafts.write(session, "");
+  changeFiles(session, () => []);
+  given.value = { session };
+  return taken;
 }
 
 const isPicture = ({ type }) => type.startsWith("image/");
@@ -51,10 +54,9 @@ function readAsDataUrl(file) {
   });
 }
 
-/** Return `{key, name, isImage, sent}`: what is shown, and what is sent with the message, once it has been read. */
 function attachmentOf(file) {
   count += 1;
-  return { key: count, name: file.name, isImage: isPicture(file), sent: null };
+  return { key: count, name: file.name, isImage: isPicture(file), sent: null, isLost: false };
 }
 
 async function sentOf(file) {
@@ -131,18 +133,21 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
   };
   const detach = (key) => setFiles((before) => before.filter((file) => file.key !== key));
   const attach = (list) => {
-    const chosen = [...list].slice(0, MOST_FILES - files.length);
+    if (!area.current) return; // it was left while they were chosen
+    const chosen = [...list].slice(0, Math.max(0, MOST_FILES - files.length));
     const seen = chosen.filter((file) => !(isBlind && isPicture(file)));
     if (seen.length < chosen.length) notify(t.cannotSeeImages(model.name), { kind: "error" });
     const added = seen.map(attachmentOf);
     setFiles((before) => [...before, ...added]);
-    added.forEach(({ key, name }, index) => sentOf(seen[index]).then(
-      (sent) => setFiles((before) => before.map((file) => (file.key === key ? { ...file, sent } : file))),
-      () => {
-        detach(key);
-        if (area.current) notify(`${name}: ${t.cannotRead}`, { kind: "error" });
-      },
-    ));
+    added.forEach(async (file, index) => {
+      try {
+        file.sent = await sentOf(seen[index]);
+      } catch {
+        file.isLost = true;
+        notify(`${file.name}: ${t.cannotRead}`, { kind: "error" });
+      }
+      setFiles((before) => before); // draws it where it is by now
+    });
   };
   const submit = async (event) => {
     event?.preventDefault();
@@ -153,7 +158,7 @@ export function Composer({ session, model, kept, onSend, onStop, isOff }) {
     setOffered([]);
     // A message has a text: that of files alone is their names.
     const message = text.trim() ? text : files.map(({ name }) => name).join(", ");
-    if (!(await onSend(message, files))) giveBack(session, text, files);
+    if (!(await onSend(message, files))) giveBack(session, text, files, area.current?.value);
     setSending(false);
     const { activeElement } = document; // somebody may be writing elsewhere by now
     if (activeElement === document.body || area.current?.form.contains(activeElement)) area.current?.focus();
