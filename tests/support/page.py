@@ -82,7 +82,8 @@ class SharedBrowser:
                 f"problems: {self.problems}, unanswered: {self.unanswered}, failed: {self.failed}\n"
             )
             # Else a route that is in the middle of its work fails the next test.
-            await context.unroute_all(behavior="ignoreErrors")
+            for each in (context, *context.pages):
+                await each.unroute_all(behavior="ignoreErrors")
             await context.close()
         assert self.problems == []
 
