@@ -304,7 +304,17 @@ async def test_a_suggestion_that_is_refused_is_in_the_box(shared):
             await until(is_asked.is_set)
         box = page.get_by_role("textbox", name="Write a message")
         await expect(box).to_have_value(re.compile("Explain what a context window is"))
-        await box.fill("")
+        async with held(page, "**/runs") as is_asked:
+            await suggestion.click()
+            await until(is_asked.is_set)
+            await suggestion.click()
+        await answered(page)
+        await expect(box).to_have_value("")
+        await expect(page.locator(".question")).to_have_count(1)
+        sessions = await shared.server.get("/sessions")
+        begun = [each for each in sessions[1]["sessions"] if "Explain what" in each["preview"]]
+        assert len(begun) == 1
+        await shared.server.request("DELETE", f"/sessions/{begun[0]['session_id']}")
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "taken"])

@@ -8,7 +8,7 @@ import { attempt } from "../state/notices.js";
 import { open, openChat } from "../state/open-chat.js";
 import { fetched } from "../state/pulls.js";
 import { change, createSession, sessions, titleOf } from "../state/sessions.js";
-import { preference } from "../storage.js";
+import { drafts, preference } from "../storage.js";
 import { t } from "../texts.js";
 import { useChatSettings } from "./chat-settings.js";
 import { Composer, giveBack, takeDraft } from "./composer.js";
@@ -209,12 +209,17 @@ export function NewChatPage({ openSidebar }) {
     setStarting(false);
     return isStarted;
   };
+  const suggest = async (text, uses) => {
+    if (meanwhile.current) return; // another message begins
+    const { files } = drafts.read(NEW) === text ? takeDraft(NEW) : { files: [] }; // it was refused before
+    if (!(await start(text, files, uses))) giveBack(NEW, text, files);
+  };
   return html`<main class="main" id="main" tabindex="-1">
     <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${panel} />
     <div class="columns">
       <div class="column">
         <div class="scroller"><${Greeting} model=${model}
-          onTry=${async (text, uses) => (await start(text, [], uses)) || giveBack(NEW, text, [])} />
+          onTry=${suggest} />
           <div class="messages"><${Failure} chat=${newChat} model=${name}
             withModel=${async (other) => { setChosen(other); return true; }}
             withoutTools=${async () => { setDraft((before) => ({ ...before, ...WITHOUT_TOOLS })); return true; }}
