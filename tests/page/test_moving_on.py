@@ -202,14 +202,19 @@ async def test_a_first_message_that_is_refused_keeps_its_file_for_the_next_new_c
         await page.get_by_role("button", name="Remove tea.txt").click()
 
 
+async def write_on_while_a_chat_is_being_made(page):
+    """Send a first message, and write another one with a file before there is an answer."""
+    async with held(page, "**/api/v1/sessions") as is_asked:
+        await send(page, scripted("Done."))
+        await until(is_asked.is_set)
+        await page.locator("input[type=file]").set_input_files(TEA)
+        await page.get_by_role("textbox", name="Write a message").fill("And this")
+    await answered(page)
+
+
 async def test_what_is_attached_while_a_chat_is_being_made_comes_with_it(shared):
     async with shared.page() as page:
-        async with held(page, "**/api/v1/sessions") as is_asked:
-            await send(page, scripted("Done."))
-            await until(is_asked.is_set)
-            await page.locator("input[type=file]").set_input_files(TEA)
-            await page.get_by_role("textbox", name="Write a message").fill("And this")
-        await answered(page)
+        await write_on_while_a_chat_is_being_made(page)
         await expect(page.locator("#composer")).to_contain_text("tea.txt")
         await expect(page.get_by_role("textbox", name="Write a message")).to_have_value("And this")
         await page.get_by_role("button", name="New chat").click()
@@ -231,12 +236,7 @@ IS_FULL = """() => {
 async def test_a_file_that_is_read_after_its_chat_was_made_is_sent(shared):
     async with shared.page() as page:
         await page.evaluate(READS_LATE)
-        async with held(page, "**/api/v1/sessions") as is_asked:
-            await send(page, scripted("Done."))
-            await until(is_asked.is_set)
-            await page.locator("input[type=file]").set_input_files(TEA)
-            await page.get_by_role("textbox", name="Write a message").fill("And this")
-        await answered(page)
+        await write_on_while_a_chat_is_being_made(page)
         button = page.get_by_role("button", name="Send")
         await expect(button).to_have_attribute("aria-disabled", "true")
         await page.evaluate("readFiles()")
