@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from mochi_server.chat.confirmations import Confirmation
 from mochi_server.chat.runs.log import LogReader
+from mochi_server.chat.runs.run import Run
 from mochi_server.core.clock import Clock
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.events import ConfirmationRequired, Event
@@ -188,6 +189,35 @@ async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, olla
     gate.set()
     await asking
     assert await first_pending(first) == "call_1"
+
+
+async def test_who_joins_a_run_that_is_being_let_go_reads_what_a_decision_makes_of_it(
+    first, house, ollama, monkeypatch
+):
+    """Where a client answers a question at once, the server may be about to let the run go."""
+    park, parking, gate = Run.park, asyncio.Event(), asyncio.Event()
+
+    async def park_late(run: Run) -> None:
+        parking.set()
+        await gate.wait()
+        await park(run)
+
+    monkeypatch.setattr(Run, "park", park_late)
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Done."])
+    asking = asyncio.ensure_future(ask(first, await session_of(first)))
+    with anyio.fail_after(30):
+        await parking.wait()
+    running = (await first.runtime.run_control.list())[0]["run_id"]
+    joining = asyncio.ensure_future(first.runtime.run_control.join(running))
+    await asyncio.wait({joining}, timeout=0.2)
+    gate.set()
+    reader = await joining
+    await asking
+    await decide(first)
+    events = [event for _, event in await rest_of(reader)]
+    assert kinds(events)[-1] == "done"
+    assert house.ran == ["erased a"]
 
 
 @in_postgresql_too
