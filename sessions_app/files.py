@@ -14,6 +14,7 @@ from pydantic import Field
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId, Timestamp
+from mochi_server.core.clock import timestamp
 from mochi_server.errors import (
     InvalidRequest,
     PayloadTooLarge,
@@ -89,7 +90,7 @@ def shown(entry: FileEntry) -> dict[str, Any]:
     seconds = min(max(entry.modified_ns // 1_000_000_000, 0), 253_402_300_799)
     moment = datetime.fromtimestamp(seconds, timezone.utc)
     moment = moment.replace(microsecond=entry.modified_ns // 1_000 % 1_000_000)
-    return {**entry._asdict(), "modified_at": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    return {**entry._asdict(), "modified_at": timestamp(moment)}
 
 
 @router.get(

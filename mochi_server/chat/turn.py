@@ -199,7 +199,7 @@ class Turn:
         async with aclosing(self._run_open(message)) as batches:
             async for events in batches:
                 yield events
-        yield [complete(message)]
+        yield [self.run.complete or complete(message)]
 
     async def _resume(self, reply: AssistantMessage) -> AsyncGenerator[list[Event], None]:
         """Run what an earlier process has left of a reply's calls."""

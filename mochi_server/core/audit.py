@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +19,7 @@ import orjson
 from ..errors import InvalidRequest, JSONObject, StorageError
 from .aio import in_thread
 from .caller import current_caller
+from .clock import timestamp, utc_now
 from .files import PRIVATE_FILE, give_to_folder_owner, locked, make_folder, read_plain
 from .logs import request_id
 
@@ -87,7 +87,7 @@ class AuditLog:
     def _line(action: str, outcome: Outcome, target: dict[str, object]) -> bytes:
         caller = current_caller()
         entry = {
-            "time": f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}",
+            "time": timestamp(utc_now()),
             "who": caller.name,
             "address": caller.address and caller.address[:MAX_TEXT],
             "request_id": request_id() or None,

@@ -25,7 +25,8 @@ SYSTEM_CLOCK = Clock()
 
 def timestamp(moment: datetime) -> str:
     """Return a moment as stored: UTC, microseconds, ``Z``; such texts sort by time."""
-    return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
+    text = moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+    return f"{text.removesuffix('+00:00')}Z"
 
 
 def moment_of(timestamp: str) -> datetime:

@@ -6,7 +6,6 @@ A pydantic class for each role, its fields in the order of the session file. Unk
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
@@ -20,13 +19,14 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from ..core.clock import timestamp, utc_now
 from ..core.ids import new_message_id
 from ..errors import JSONObject
 
 
 def now() -> str:
     """Return the present time: UTC, microseconds, ``Z``."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp(utc_now())
 
 
 class ToolCall(BaseModel):

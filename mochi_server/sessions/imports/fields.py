@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from ...core.clock import timestamp
 from ...errors import JSONObject
 from ..versions import instant
 
@@ -127,7 +128,7 @@ def time_of(value: object) -> str | None:
             return None
     except (ValueError, OverflowError, OSError):
         return None
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp(moment)
 
 
 def as_object(value: object) -> JSONObject:
