@@ -89,13 +89,17 @@ class EventStreamResponse(StreamingHttpResponse):
                     self._sending = True
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                     self._sending = False
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": self._last(), "more_body": False})
         finally:
             EventStreamResponse.open_streams -= 1
             self.end()
 
     async def _begin(self, send: Send) -> None:
         await self._send_head(send, sse.RETRY)
+
+    def _last(self) -> bytes:
+        """Return what is sent when the reader is at its end."""
+        return b""
 
     async def _send_head(self, send: Send, body: bytes) -> None:
         """Send the status, the headers and the first bytes of the body."""

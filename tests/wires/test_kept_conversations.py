@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.decisions import decide_next
 from tests.support.scripts import calls, says, scripted
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 from tests.wires.conftest import ADD
 from tests.wires.test_openai_chat import SERVER_ADD, ask, user
 from tests.wires.test_user_interfaces import RUN
@@ -166,3 +168,28 @@ async def test_a_conversation_with_calls_of_both_is_found_again(server):
         ("user", messages[2]["content"]),
         ("assistant", "Again."),
     ]
+
+
+async def test_a_stream_says_that_the_server_stops_while_a_call_waits(tmp_path):
+    """The call waits on; that nothing more is sent must not look like the end of the answer."""
+    write_tools(tmp_path / "tools", add=ADD)
+    settings = {"environment": "test", "test_words_per_second": 0, "keep_wire_sessions": "true"}
+    messages = [{"role": "user", "content": scripted([calls("add", a=2, b=3)])}]
+    body = {"model": "lorem", "messages": messages, "stream": True, "tools": [SERVER_ADD]}
+    paths = ("/v1/chat/completions", "/v1/messages", "/ollama/api/chat")
+    async with running_server(data_dir=tmp_path, **settings) as server:
+
+        async def ask_on(path: str) -> tuple[int, str]:
+            limit = {"max_tokens": 100} if path == "/v1/messages" else {}
+            async with server.http.post(server.url + path, json={**body, **limit}) as response:
+                return response.status, await response.text()
+
+        asking = [asyncio.ensure_future(ask_on(path)) for path in paths]
+        await until(
+            lambda: server.get("/confirmations"),
+            lambda answer: len(answer[1]["confirmations"]) == len(paths),
+        )
+        await server.stop()
+        for path, (status, said) in zip(paths, await asyncio.gather(*asking), strict=True):
+            assert "The server is shutting down." in said, path
+            assert status in (200, 503)

@@ -91,6 +91,9 @@ class Encoder(Protocol):
     def __call__(self, batch: list[Numbered]) -> bytes:
         """Encode events, or return no bytes."""
 
+    def cut(self, failure: MochiError) -> bytes:
+        """End a stream whose run goes on when its process has ended, or return no bytes."""
+
 
 class WireStreamResponse(EventStreamResponse):
     """A run as a stream of the vendor's.
@@ -104,6 +107,7 @@ class WireStreamResponse(EventStreamResponse):
     ) -> None:
         super().__init__(started.reader, encoder)
         self._run_reader = started.reader
+        self._cut = encoder.cut
         self._path = path
         self.ping = encoder.ping
         self["Content-Type"] = encoder.content_type
@@ -116,13 +120,18 @@ class WireStreamResponse(EventStreamResponse):
             event.dropped_messages for _, event in events if isinstance(event, HistoryShortened)
         ]
         self[DROPPED] = str(dropped[-1] if dropped else 0)
-        if events and isinstance(events[-1][1], ErrorEvent | Done) and not _has_text(events):
-            while await self._run_reader.next() is not None:
-                pass  # why it failed is known at its end
+        if not _has_text(events):
+            if events and isinstance(events[-1][1], ErrorEvent | Done):
+                while await self._run_reader.next() is not None:
+                    pass  # why it failed is known at its end
             if (failure := self._run_reader.failure) is not None:
                 await self._fail(send, failure)
                 return
         await self._send_head(send, self._encode(events))
+
+    def _last(self) -> bytes:
+        failure = self._run_reader.failure
+        return b"" if failure is None else self._cut(failure)
 
     async def _first(self) -> list[Numbered]:
         """Return the events up to the first that says how it goes; or those before a silence."""

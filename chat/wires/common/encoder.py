@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
-from mochi_server.errors import ResponseFormatNotMet, RunStopped
+from mochi_server.errors import MochiError, ResponseFormatNotMet, RunStopped
 from mochi_server.protocol.events import (
     ContentDelta,
     Done,
@@ -55,6 +55,10 @@ class WireEncoder(ABC):
         if isinstance(event, ErrorEvent):
             return self.fail(event)
         return self.stop() if self.fold.complete is None else self.end(self.fold.complete)
+
+    def cut(self, failure: MochiError) -> bytes:
+        """End the stream of a run that waits on: its silence would look like the answer's end."""
+        return b"" if self.is_over else self.encode_end(ErrorEvent.of(failure))
 
     @abstractmethod
     def begin(self) -> bytes:

@@ -8,6 +8,7 @@ import orjson
 
 from mochi_server.chat.responses import ResponseId
 from mochi_server.chat.runs.log import LogReader, Numbered
+from mochi_server.errors import MochiError
 from mochi_server.protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
@@ -128,6 +129,10 @@ class ResponseEncoder:
             if not self.is_ended:
                 parts += self._encode(event, number)
         return b"".join(parts)
+
+    def cut(self, failure: MochiError) -> bytes:  # noqa: ARG002 - as the others
+        """Say nothing: the response goes on, and can be read on."""
+        return b""
 
     def _encode(self, event: Event, number: int) -> list[bytes]:
         before = self.fold.part

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 import anyio
 
 from ...core.aio import BackgroundTasks
-from ...errors import MochiError, RunNotFound, StorageError
+from ...errors import MochiError, RunNotFound, ShuttingDown, StorageError
 from ..journal.journal import RunJournal
 from ..journal.records import STATE_NOTES, EventLine, Line, Note
 from .ending import EndsRuns, RunEnding
@@ -89,16 +89,18 @@ class RunFollower:
 
     async def _follow(self, run_id: str, log: RunLog, leave: Leave | None) -> None:
         """Copy a run from the journal into a log, for as long as somebody reads it."""
+        failure: MochiError | None = None
         try:
             async with aclosing(self._lines(run_id)) as parts:
                 async for lines in parts:
                     copy_lines(lines, log)
-                    if not log.is_read or self._is_closed:
+                    if not log.is_read or (self._is_closed and _state_in(lines) != "end"):
+                        failure = ShuttingDown()
                         return
         finally:
             if self._logs.get(run_id) is log:
                 del self._logs[run_id]
-            log.close()
+            log.close(failure)
             if leave is not None:
                 await leave()
 

@@ -16,7 +16,7 @@ from mochi_server.chat.confirmations import Confirmation
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.run import Run
 from mochi_server.core.clock import Clock
-from mochi_server.errors import SessionBusy
+from mochi_server.errors import SessionBusy, ShuttingDown
 from mochi_server.protocol.events import ConfirmationRequired, Event
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import JsonSchemaFormat
@@ -218,6 +218,15 @@ async def test_who_joins_a_run_that_is_being_let_go_reads_what_a_decision_makes_
     events = [event for _, event in await rest_of(reader)]
     assert kinds(events)[-1] == "done"
     assert house.ran == ["erased a"]
+
+
+async def test_who_reads_a_run_that_waits_learns_that_the_server_stops(first, ollama):
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    run_id = await ask(first, await session_of(first))
+    reader = await first.runtime.run_control.join(run_id)
+    first.runtime.run_control.stop_all()
+    await rest_of(reader)
+    assert isinstance(reader.failure, ShuttingDown)
 
 
 @in_postgresql_too
