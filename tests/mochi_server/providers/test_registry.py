@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
 from mochi_server import Runtime
 from mochi_server.config import load_settings
-from mochi_server.errors import InternalError, ModelNotFound, ProviderNotConfigured
+from mochi_server.errors import InternalError, ModelNotFound, ProviderError, ProviderNotConfigured
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers import registry
 from mochi_server.providers.anthropic.provider import AnthropicProvider
-from mochi_server.providers.base import Chunk, Finish, ModelInfo, ModelRequest, Provider
+from mochi_server.providers.base import (
+    Chunk,
+    ContentDelta,
+    Finish,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+    ThinkingDelta,
+)
 from mochi_server.providers.registry import ProviderRegistry, nearest_names
 from tests.support import fake_anthropic
 
@@ -163,3 +173,53 @@ NAMES = ["qwen3:14b", "qwen3:4b", "openai/gpt-4o", "openai/gpt-5", "local/smollm
 )
 def test_models_of_like_names_are_named(model, nearest):
     assert nearest_names(model, NAMES) == nearest
+
+
+# What all providers have
+
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class Town(BaseModel):
+    name: str
+
+
+class TownProvider(Provider):
+    """Answers with the same words, whatever is asked."""
+
+    def __init__(self, alias: str, words: str) -> None:
+        super().__init__(alias)
+        self._words = words
+        self.schemas: list[object] = []
+
+    async def list_models(self) -> list[ModelInfo]:
+        return []
+
+    async def show_model(self, name: str) -> ModelInfo:
+        raise ModelNotFound(model=name)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        self.schemas.append(request.schema)
+        yield ThinkingDelta("Hm.")
+        for letter in self._words:
+            yield ContentDelta(letter)
+        yield Finish(reason="length")
+
+    async def check(self) -> bool:
+        return True
+
+
+async def test_a_structured_reply_is_asked_for_by_its_schema_and_validated() -> None:
+    provider = TownProvider("it", json.dumps({"name": "Rome"}))
+    request = ModelRequest(model="m", messages=HELLO)
+    assert await provider.structured(request, Town) == Town(name="Rome")
+    assert provider.schemas == [Town.model_json_schema()]
+
+
+async def test_a_reply_that_ignores_the_schema_is_an_error_with_a_name() -> None:
+    provider = TownProvider("it", "I like Rome.")
+    with pytest.raises(ProviderError, match="shape of Town") as caught:
+        await provider.structured(ModelRequest(model="m", messages=HELLO), Town)
+    assert caught.value.details["reply"] == "I like Rome."
+    assert caught.value.details["finish_reason"] == "length"

@@ -9,7 +9,9 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from mochi_server.__main__ import main
+from mochi_server.config import load_settings
 from mochi_server.server.initialise import CannotInitialise, initialise
+from mochi_server.server.startup import CannotStart, check_start, metrics_folder_problem
 from tests.support.server import ROOT, environment, run_command
 from tests.support.unprivileged import run_unprivileged
 
@@ -150,3 +152,38 @@ def test_an_editable_installation_copies_nothing(tmp_path):
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         (pointer,) = names
         assert archive.read(pointer).decode().strip() == str(ROOT)
+
+
+# What is checked before the server serves
+
+
+def test_images_cannot_lose_their_metadata_without_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(data_dir=tmp_path, strip_images=True)
+    check_start(settings)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(CannotStart, match=r"pillow is missing: .*install .*\[images\]"):
+        check_start(settings)
+
+
+def test_there_are_no_metrics_without_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(data_dir=tmp_path, metrics=True)
+    check_start(settings)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(CannotStart, match=r"prometheus-client is missing: .*install .*\[metrics\]"):
+        check_start(settings)
+    check_start(load_settings(data_dir=tmp_path))
+
+
+def test_metrics_of_several_processes_need_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(data_dir=tmp_path, metrics=True)
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    assert metrics_folder_problem(settings, 1) is None
+    assert "Set PROMETHEUS_MULTIPROC_DIR" in (metrics_folder_problem(settings, 2) or "")
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    assert metrics_folder_problem(settings, 2) is None

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from mochi_server.chat.confirmations import state
-from mochi_server.chat.confirmations.confirmation import dump
+from mochi_server.chat.confirmations.confirmation import ConfirmationRecord, dump
+from mochi_server.core.clock import timestamp
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable
 from mochi_server.state import Signals, SQLiteState
-from tests.support.confirmations import NO, YES, make_confirmation, store_in
+from tests.support.confirmations import NO, START, YES, make_confirmation, store_in
 from tests.support.disk import full_disk
 
 DECIDER = """
@@ -281,3 +284,81 @@ async def test_several_write_the_history_at_once(folder, monkeypatch):
     records = await stores[0].history(limit=1000)
     ids = {each.confirmation_id for each in asked}
     assert {each.confirmation.confirmation_id for each in records} == ids
+
+
+# What an earlier version has kept in files
+
+
+PENDING, DECIDED, UNREADABLE = (make_confirmation(minutes=number) for number in range(3))
+DECISION = replace(NO, decided_at=timestamp(START))
+RECORDS = [
+    ConfirmationRecord(
+        confirmation=make_confirmation(minutes=number),
+        decision=DECISION,
+        ran={"number": number},
+        recorded_at=timestamp(START),
+    )
+    for number in range(4)
+]
+
+
+@pytest.fixture
+def former(tmp_path):
+    """The state of the former version, also with what it could not read."""
+    folder = tmp_path / "confirmations"
+    folder.mkdir()
+    for each in (PENDING, DECIDED, UNREADABLE):
+        (folder / f"{each.confirmation_id}.json").write_bytes(dump({**each.fields(), "newer": 1}))
+    (folder / f"{DECIDED.confirmation_id}.decision.json").write_bytes(dump(DECISION.payload()))
+    (folder / f"{UNREADABLE.confirmation_id}.decision.json").mkdir()
+    (folder / "conf_1.json").write_text("{")
+    (folder / "conf_2.json").write_bytes(dump(PENDING.fields()))
+    (folder / "conf_3.json").symlink_to(f"{PENDING.confirmation_id}.json")
+    (folder / "conf_4.decision.json").touch()
+    (folder / ".conf_5.json.0123456789abcdef.tmp").touch()
+    lines = [json.dumps(each.fields(), separators=(",", ":")) for each in RECORDS]
+    (folder / "history.1.jsonl").write_text("".join(f"{line}\n" for line in lines[:2]))
+    (folder / "history.jsonl").write_text(f'{lines[2]}\n{{"confirma\n{lines[3]}\n{lines[3]}\n')
+    return tmp_path
+
+
+async def test_all_that_was_kept_in_files_is_taken_over_once(former, caplog):
+    stores = [store_in(former) for _ in range(3)]
+    pending = await asyncio.gather(*(store.pending() for store in stores))
+    assert pending == [[PENDING]] * 3
+    store = stores[0]
+    assert [each.confirmation for each in await store.of_run("run_1")] == [
+        PENDING,
+        DECIDED,
+        UNREADABLE,
+    ]
+    assert await store.decision(DECIDED.confirmation_id) == DECISION
+    assert not (await store.decision(UNREADABLE.confirmation_id)).approved
+    assert await store.history() == RECORDS[::-1]
+    assert not (former / "confirmations").exists()
+    assert caplog.text.count("cannot be read") == 3
+    await store.decide(PENDING.confirmation_id, YES)
+    for each in (PENDING, DECIDED):
+        await store.consume(each.confirmation_id)
+    with pytest.raises(ConfirmationNotFound):
+        await store_in(former).decide(DECIDED.confirmation_id, YES)
+
+
+async def test_what_is_left_in_files_after_it_was_taken_over_comes_not_again(former, monkeypatch):
+    """As where the process was killed before it had removed them."""
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        store = store_in(former)
+        await store.end_run("run_1")
+    assert (former / "confirmations").exists()
+    assert await store_in(former).pending() == []
+    assert not (former / "confirmations").exists()
+
+
+async def test_a_history_that_cannot_be_read_costs_nothing_else(former, caplog):
+    (former / "confirmations" / "history.1.jsonl").unlink()
+    (former / "confirmations" / "history.1.jsonl").symlink_to("history.jsonl")
+    store = store_in(former)
+    assert await store.pending() == [PENDING]
+    assert await store.history() == RECORDS[:1:-1]
+    assert "history.1.jsonl cannot be read" in caplog.text

@@ -1,7 +1,11 @@
 """Functions of the caller's process: what cannot be stopped is counted, and holds up nothing."""
 
+from __future__ import annotations
+
 import asyncio
+import datetime as dt
 import decimal
+import enum
 import subprocess
 import sys
 import textwrap
@@ -9,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -17,8 +22,11 @@ from mochi_server.tools.base import ToolFailed
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.functions import registered
 from mochi_server.tools.functions.registered import RegisteredFunctions
+from mochi_server.tools.functions.results import as_text
 from tests.support.tool_folders import tool_folder
 from tests.support.waiting import until
+
+from .hints import Colour, Point, Size
 
 TOOLS = '''
     import asyncio
@@ -174,3 +182,63 @@ async def test_a_thread_that_cannot_be_started_fails_its_call_alone(
             with pytest.raises(ToolFailed, match="No thread can be started"):
                 await folder.call("greet", {})
         assert await folder.call("greet", {}) == "hello"
+
+
+# What functions return, as a model reads it
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise SystemExit("no")
+
+
+class Word(str, enum.Enum):
+    YES = "yes"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is\n", "as it is\n"),
+        ("", ""),
+        (None, "(no result)"),
+        (Word.YES, "yes"),
+        (Colour.RED, "red"),
+        (7, "7"),
+        (True, "True"),
+        (b"abc\xff", "abc\ufffd"),
+        ({"ü": [1, None]}, '{"ü": [1, null]}'),
+        ((1, "a"), '[1, "a"]'),
+        (Point(x=1), '{"title": "here", "x": 1, "near": []}'),
+        (Size(1), '{"width": 1, "height": 1}'),
+        ({"at": dt.date(2024, 1, 2), "in": Path("a")}, '{"at": "2024-01-02", "in": "a"}'),
+        ({"n": float("inf"), "b": b"\xff"}, '{"n": Infinity, "b": "\ufffd"}'),
+        ("a\ud800", "a?"),
+        ({"k": "\ud800"}, '{"k": "?"}'),
+        ({1: {2}}, '{"1": [2]}'),
+        (2**70, str(2**70)),
+        (dt.date(2024, 1, 2), "2024-01-02"),
+    ],
+)
+def test_results_become_text(value: object, text: str) -> None:
+    assert as_text(value) == text
+
+
+def endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+async def coroutine() -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Unprintable, lambda: [Unprintable()], endless, coroutine],
+    ids=["object", "inside", "endless", "coroutine"],
+)
+def test_a_result_that_cannot_be_text_is_a_failure(make: Any) -> None:
+    with pytest.raises(ToolFailed):
+        as_text(make())

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
+from mochi_server.tools.process.output import LINES_AT_ONCE, LineAllowance
 from mochi_server.tools.process.pool import FairSlots
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
@@ -170,3 +171,17 @@ async def test_a_call_that_is_cancelled_when_it_gets_its_slot_gives_it_back() ->
     await asyncio.wait({waiting})
     assert waiting.cancelled()
     assert not slots.must_wait("c")
+
+
+# The log of what tools print
+
+
+def test_lines_are_refused_in_a_flood_and_allowed_again_later():
+    now = 0.0
+    allowance = LineAllowance(lambda: now)
+
+    assert all(allowance.take() for _ in range(LINES_AT_ONCE))
+    assert not allowance.take()
+    assert allowance.refused == 1
+    now = 1.0
+    assert sum(allowance.take() for _ in range(100)) == 20
