@@ -12,7 +12,6 @@ import pytest
 from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.journal.records import RECOVERY_JUMP, Note
 from mochi_server.chat.runs.progress import RunProgress
-from mochi_server.protocol.events import ContentDelta, Done
 from tests.contracts.conftest import NewState
 from tests.support.runs import (
     EVENTS,
@@ -87,18 +86,6 @@ async def test_a_queued_run_of_a_process_that_died_can_be_ended(journals: Journa
     await finish(journals.other, taken, "interrupted")
     (run,) = await journals.other.runs()
     assert run.end == "interrupted"
-
-
-async def test_half_a_surrogate_pair_moves_no_number(journals: Journals):
-    writer = journals.own.begin(head())
-    writer.add(1, [ContentDelta("a\ud83d"), ContentDelta("\ude00b"), Done(session_id="s")])
-    await journals.own.flush()
-
-    assert events_of(await lines_of(journals.other)) == [
-        (1, ContentDelta("a\ufffd")),
-        (2, ContentDelta("\ufffdb")),
-        (3, Done(session_id="s")),
-    ]
 
 
 async def test_numbers_may_jump_ahead(journals: Journals):
@@ -201,21 +188,6 @@ async def test_a_parked_run_is_taken_once_and_goes_on(journals: Journals):
     assert not follower.is_held
     assert notes_of(await lines_of(journals.other)) == ["waiting", "resumed", "end"]
     assert [run.end for run in await journals.other.runs()] == ["done"]
-
-
-async def test_a_run_may_be_parked_again_and_again(journals: Journals):
-    writer = journals.own.begin(head())
-    for number in range(1, 6):
-        writer.add(number, deltas(number))
-        writer.note("waiting")
-        await journals.own.close(writer)
-        writer = await journals.other.take("run_1")
-        assert writer is not None
-        writer.note("resumed")
-        journals = Journals(journals.other, journals.own)
-    await finish(journals.own, writer)
-
-    assert events_of(await lines_of(journals.other)) == list(enumerate(deltas(*range(1, 6)), 1))
 
 
 async def test_all_runs_are_listed_with_their_ends(journals: Journals):

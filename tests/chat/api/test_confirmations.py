@@ -16,7 +16,7 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat.confirmations.confirmation import Confirmation, ConfirmationDecision
 from mochi_server.chat.rules.rule import CallRule
 from mochi_server.core.clock import timestamp, utc_now
-from mochi_server.errors import ConfirmationNotStored, JSONObject
+from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
 from tests.support.api import error_of
@@ -200,17 +200,6 @@ async def test_the_list_of_an_unknown_session_is_not_found(api):
     for name in ("nowhere", "a b", ".."):
         answer = await api.get(f"/chat/{name}/confirmations")
         assert answer.status_code == 404
-
-
-async def test_a_folder_of_confirmations_that_cannot_be_used_is_said(api, mochi):
-    session_id = await api.new_session()
-    mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
-    mochi.state_path.write_text("no folder")
-    answer = await api.get(f"/chat/{session_id}/confirmations")
-    assert error_of(answer) == (507, ConfirmationNotStored.code)
-    body = {"confirmation_id": "conf_1", "approved": True}
-    answer = await api.post(f"/chat/{session_id}/confirm-tool", body)
-    assert error_of(answer) == (507, ConfirmationNotStored.code)
 
 
 # ---- the inbox, and what it remembers ---------------------------------------------------------
@@ -432,10 +421,16 @@ async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
     assert await other.next() is None
 
 
-@pytest.mark.parametrize(
-    "path", ["/confirmations", "/confirmations/events", "/confirmations/history"]
-)
-async def test_a_store_that_fails_is_said(api, mochi, path):
+async def test_a_store_that_fails_is_said(api, mochi):
+    session_id = await api.new_session()
     mochi.state_path.parent.mkdir(parents=True, exist_ok=True)
     mochi.state_path.write_text("no folder")
-    assert error_of(await api.get(path)) == (507, "CONFIRMATION_NOT_STORED")
+    decided = {"confirmation_id": "conf_1", "approved": True}
+    for method, path, body in (
+        ("GET", "/confirmations", None),
+        ("GET", "/confirmations/events", None),
+        ("GET", "/confirmations/history", None),
+        ("GET", f"/chat/{session_id}/confirmations", None),
+        ("POST", f"/chat/{session_id}/confirm-tool", decided),
+    ):
+        assert error_of(await api(method, path, body)) == (507, "CONFIRMATION_NOT_STORED"), path

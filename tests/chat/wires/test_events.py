@@ -178,24 +178,6 @@ async def test_every_character_arrives_as_it_was_sent(site: Site) -> None:
     )
 
 
-async def test_half_a_surrogate_pair_hurts_nobody(site: Site) -> None:
-    """JSON can carry it, UTF-8 cannot."""
-    session = await site.server.new_session()
-    path = f"{site.server.api}/chat/{session}/stream"
-    data = b'{"message": "broken \\ud83d emoji"}'
-    async with site.server.http.post(
-        path, data=data, headers={"Content-Type": "application/json"}
-    ) as response:
-        text = (await response.read()).decode()
-    if response.status == 200:
-        assert events_of(text)[-1].event == "done"
-        assert site.stored(session)[0]["content"].startswith("broken ")
-    else:
-        assert response.status in {400, 422}
-        assert json.loads(text)["error"]["code"]
-        assert site.stored(session) == []
-
-
 async def test_a_hundred_streams_at_once_all_complete(site: Site) -> None:
     """Each with its own text, in one process."""
     sessions = await asyncio.gather(*(site.server.new_session() for _ in range(100)))

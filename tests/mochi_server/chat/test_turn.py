@@ -61,16 +61,6 @@ async def test_a_plain_reply_is_told_and_stored_whole(engine, ollama):
     assert events[-2].payload()["message_id"] == engine.stored(session)[-1]["message_id"]
 
 
-async def test_thinking_is_told_apart_from_the_answer_and_stored_with_it(engine, ollama):
-    ollama.reply(["Yes."], thinking=["Let me ", "see."])
-    session = await engine.session()
-    events = await engine.turn(session, "Is it?", think=True)
-    assert kinds(events) == ["thinking_delta", "content_delta", "message_complete", "done"]
-    assert text_of(events, "thinking_delta") == "Let me see."
-    stored = engine.stored(session)[-1]
-    assert (stored["content"], stored["thinking"]) == ("Yes.", "Let me see.")
-
-
 @pytest.mark.parametrize("fixture", ["tool_two", "tool_legacy_no_id", "content_then_tool"])
 async def test_a_call_of_a_tool_that_was_never_offered_is_refused_and_the_turn_goes_on(
     engine, ollama, fixture

@@ -128,14 +128,6 @@ async def test_an_overflow_in_mid_stream_is_known_by_its_type(ollama, provider):
         assert (texts, error.code) == (["The"], code)
 
 
-@pytest.mark.parametrize("end", ["close", "reset"])
-async def test_a_drop_within_a_line_keeps_the_text(ollama, provider, end):
-    ollama.play_raw([line("The"), line(" capital")[:20]], end=end)
-    texts, error = await failure(provider)
-    assert (texts, error.code) == (["The"], "OLLAMA_ERROR")
-    assert "the connection was lost" in error.message
-
-
 async def test_a_page_of_a_proxy_is_not_ollama(ollama, provider):
     page = b"<html><body>Bad gateway</body></html>"
     ollama.play_body(page, status=502, content_type="text/html")

@@ -97,11 +97,12 @@ def test_what_json_cannot_hold_exactly_moves_no_number():
     arguments = {"half": "\ud800", "big": 2**70, "number": float("nan")}
     call = ToolCallStarted(tool_name="t", arguments=arguments, call_index=0, tool_call_id="c")
 
-    events = events_of([decode(encode_events(5, [call, ContentDelta("x")]))])
+    halves = [ContentDelta("a\ud83d"), ContentDelta("\ude00b")]
+    events = events_of([decode(encode_events(5, [call, *halves]))])
 
-    assert [number for number, _ in events] == [5, 6]
+    assert [number for number, _ in events] == [5, 6, 7]
     assert events[0][1].arguments == {"half": "\ufffd", "big": 2.0**70, "number": None}
-    assert events[1][1] == ContentDelta("x")
+    assert [event for _, event in events[1:]] == [ContentDelta("a\ufffd"), ContentDelta("\ufffdb")]
 
 
 def test_arguments_may_be_as_deep_as_a_session_allows():
