@@ -99,14 +99,6 @@ async def test_files_that_are_no_prompts_are_not_listed(api, mochi):
     assert [prompt["filename"] for prompt in listed] == ["c.md", "d.txt"]
 
 
-async def test_a_folder_in_the_place_of_a_prompt_is_not_a_prompt(api, mochi):
-    (mochi.system_prompts_path / "e.md").mkdir(parents=True)
-    for method in ("GET", "DELETE"):
-        assert (await api(method, "/system-prompts/e.md")).status_code == 404
-    created = await api.post("/system-prompts", {"filename": "e.md", "content": "x"})
-    assert created.status_code == 409
-
-
 # Prompts of MCP servers
 
 

@@ -61,27 +61,6 @@ async def test_lists_which_are_sent_encoded_have_the_keys_that_are_declared(api,
             assert set(line) == declared - {"score", "found_in", "snippet"} | only_here
 
 
-async def test_the_language_of_queries_works_over_http(api, three):
-    assert ids_of(await search(api, query="asyncio -django")) == [three["asyncio"]]
-    assert ids_of(await search(api, query='"good tea"')) == []
-    assert ids_of(await search(api, query='"tea is goo*"')) == [three["tea"]]
-    assert ids_of(await search(api, query="")) == []
-
-
-async def test_titles_go_first(api, three):
-    await api.patch(f"/sessions/{three['tea']}", {"title": "Not asyncio"})
-    assert ids_of(await search(api, query="asyncio"))[0] == three["tea"]
-
-
-async def test_a_message_that_was_just_said_is_found(api, three):
-    assert ids_of(await search(api, query="zebra")) == []
-    async with get_runtime().sessions.edit(three["tea"]) as session:
-        session.append(UserMessage(content="And the zebra?"))
-    assert ids_of(await search(api, query="zebra")) == [three["tea"]]
-    await api.delete(f"/sessions/{three['tea']}")
-    assert ids_of(await search(api, query="zebra")) == []
-
-
 async def test_filters_and_pages_work_with_a_query(api, three):
     await api.patch(f"/sessions/{three['django']}", {"archived": True, "tags": ["web"]})
     assert ids_of(await search(api, query="asyncio", archived="false")) == [three["asyncio"]]
@@ -101,7 +80,7 @@ async def test_a_cursor_of_the_list_is_none_of_the_search(api, three):
     assert response.json()["error"]["code"] == "VALIDATION_ERROR"
 
 
-@pytest.mark.parametrize("query", ["\0", '"', "NEAR(", "*", "-", "a" * 5000, "💥", "user:x"])
+@pytest.mark.parametrize("query", ["", "\0", '"', "NEAR(", "*", "-", "a" * 5000, "💥", "user:x"])
 async def test_any_text_is_a_query(api, three, query):
     assert (await search(api, query=query))["sessions"] == []
 

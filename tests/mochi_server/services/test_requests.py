@@ -189,19 +189,6 @@ async def test_a_change_of_model_is_a_reason(engine: Bench, ollama: FakeOllama) 
     assert ollama.chats[-1]["model"] == "other:7b"
 
 
-async def test_a_window_set_by_hand_is_sent_as_it_is(engine: Bench, ollama: FakeOllama) -> None:
-    session = await filled(engine, 30)
-    async with engine.sessions.edit(session) as edited:
-        config = edited.metadata.context_window_config
-        assert config is not None
-        config.manual_override, config.current_window = True, 16_384
-    events = await engine.turn(session, "Next.")
-    window: Any = events[-2].payload()["context_window"]
-    assert sent_windows(ollama) == [16_384]
-    assert (window["current_window"], window["reason"]) == (16_384, "manual_override")
-    assert window["dropped_messages"] > 0
-
-
 @pytest.mark.parametrize("loaded", [4096, None])
 async def test_switched_off_no_size_is_sent_and_long_conversations_still_run(
     tmp_path: Path, ollama: FakeOllama, loaded: int | None
@@ -349,13 +336,6 @@ async def test_optional_limits_of_history_hold(tmp_path: Path, ollama: FakeOllam
     async with bench(tmp_path, ollama, max_history_tokens=1000) as engine:
         await engine.turn(await filled(engine, 10), "Next.")
         assert sum(len(m["content"]) for m in ollama.chats[-1]["messages"]) <= 4000
-
-
-async def test_unknown_models_get_the_initial_window(engine: Bench, ollama: FakeOllama) -> None:
-    ollama.add_model("odd:1b", context_length=None)
-    events = await engine.turn(await filled(engine, 40, model="odd:1b"), "Next.")
-    assert text_of(events) == "You said: Next."
-    assert sent_windows(ollama) == [8192]
 
 
 async def test_a_server_that_does_not_tell_what_is_loaded_is_used_all_the_same(

@@ -59,12 +59,6 @@ async def test_of_those_who_create_the_same_prompt_one_wins_and_the_others_leave
     assert [path.name for path in prompts.folder.iterdir()] == ["a.md"]
 
 
-async def test_updating_a_prompt_that_is_not_there_creates_none(prompts):
-    with pytest.raises(PromptNotFound):
-        await prompts.update("a.md", "x")
-    assert await prompts.list() == PromptListing()
-
-
 async def test_an_empty_update_keeps_the_old_text(prompts):
     await prompts.create("a.md", "first")
     with pytest.raises(InvalidRequest):

@@ -118,21 +118,6 @@ async def test_a_session_in_hand_does_not_change_with_what_others_do(manager):
     assert (await manager.get(made.session_id)).metadata.tool_settings is None
 
 
-async def test_many_edits_at_once_lose_nothing(manager):
-    made = await manager.create("m")
-
-    async def edit(number: int) -> None:
-        async with manager.edit(made.session_id) as session:
-            await anyio.lowlevel.checkpoint()
-            session.append(UserMessage(content=str(number)))
-
-    with anyio.fail_after(30):
-        await asyncio.gather(*(edit(number) for number in range(40)), manager.list())
-    found = await manager.get(made.session_id)
-    assert sorted(int(message.text) for message in found.messages) == list(range(40))
-    assert (await manager.list()).entries[0]["message_count"] == 40
-
-
 class SlowStorage(MemoryStorage):
     """Waits in the middle of a write for who tests it."""
 
@@ -489,34 +474,6 @@ async def test_a_session_is_created_complete_in_one_write():
         {"agent_name": "writer"},
     )
     assert (await manager.list()).entries[0]["preview"] == "Begin"
-
-
-async def test_an_update_is_made_again_on_what_another_process_has_stored(tmp_path):
-    """The second manager stands for another process: nothing of either change is lost."""
-    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
-    await mine.create("m", session_id="one")
-    for number in range(3):
-        for manager, name in ((mine, "mine"), (yours, "yours")):
-            text = f"{name} {number}"
-            saved = await manager.update("one", lambda s, t=text: s.append(UserMessage(content=t)))
-            assert saved.messages[-1].content == text
-    found = [message.content for message in (await mine.get("one")).messages]
-    assert found == [f"{name} {number}" for number in range(3) for name in ("mine", "yours")]
-
-
-async def test_an_update_waits_for_an_edit_of_another_process(tmp_path):
-    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
-    await mine.create("m", session_id="one")
-    await yours.get("one")
-    with anyio.fail_after(30):
-        async with anyio.create_task_group() as group, mine.edit("one") as session:
-            session.append(UserMessage(content="first"))
-            group.start_soon(
-                yours.update, "one", lambda session: session.append(UserMessage(content="second"))
-            )
-            await anyio.sleep(0.02)
-    found = [message.content for message in (await mine.get("one")).messages]
-    assert found == ["first", "second"]
 
 
 async def test_an_update_that_fails_on_an_old_copy_is_judged_by_the_new_one(tmp_path):

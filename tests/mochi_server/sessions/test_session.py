@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.errors import AttachmentNotFound, EmptyHistory
+from mochi_server.errors import AttachmentNotFound
 from mochi_server.protocol.messages import (
     AssistantMessage,
     SystemMessage,
@@ -122,23 +122,10 @@ def test_attachments_that_other_programs_have_written_are_left_out_of_an_edited_
         edited.edit_user_message(0, "Hallo", ["a", "b"])
 
 
-def test_regenerating_drops_what_follows_the_last_user_message():
-    regenerated = session(SYSTEM, FIRST, REPLY, SECOND, REPLY, REPLY)
-    assert regenerated.truncate_after_last_user() == 3
-    assert regenerated.stored_messages() == [SYSTEM, FIRST, REPLY, SECOND]
-    assert regenerated.changed
-
-
 def test_regenerating_after_a_user_message_changes_nothing():
     ready = session(FIRST)
     assert ready.truncate_after_last_user() == 0
     assert not ready.changed
-
-
-@pytest.mark.parametrize("messages", [[], [SYSTEM, REPLY]])
-def test_regenerating_without_a_user_message_is_an_empty_history(messages):
-    with pytest.raises(EmptyHistory):
-        session(*messages).truncate_after_last_user()
 
 
 def test_the_system_prompt_is_always_first_and_there_is_one():

@@ -60,13 +60,6 @@ def test_a_replaced_file_does_not_run_as_its_owner(place, folder):
     assert stat.S_IMODE((place / "run.sh").stat().st_mode) == 0o755
 
 
-def test_a_replaced_file_keeps_its_mode(place, folder):
-    (place / "run.sh").write_bytes(b"old")
-    (place / "run.sh").chmod(0o750)
-    folder.write("run.sh", [b"new"])
-    assert stat.S_IMODE((place / "run.sh").stat().st_mode) == 0o750
-
-
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(place, folder):
     folder.write("file", [b"old"])
 

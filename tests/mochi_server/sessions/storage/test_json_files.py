@@ -212,18 +212,6 @@ async def test_an_abandoned_lock_file_hinders_nobody(tmp_path):
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
-async def test_two_storages_of_one_folder_exclude_each_other(tmp_path):
-    mine, yours = JSONFileStorage(tmp_path), JSONFileStorage(tmp_path)
-    async with mine.lock("one"):
-        with anyio.move_on_after(0.05) as waiting:
-            async with yours.lock("one"):
-                pytest.fail("two in one lock")
-        assert waiting.cancelled_caught
-    with anyio.fail_after(30):
-        async with yours.lock("one"):
-            pass
-
-
 async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behind(tmp_path):
     storage = JSONFileStorage(tmp_path)
     async with storage.claim("one"), storage.lock("one"):
