@@ -109,16 +109,6 @@ async def test_without_a_folder_there_is_nobody(api, mochi):
     assert not mochi.agents_path.exists()
 
 
-async def test_a_changed_file_is_seen_without_a_reload(api, folder):
-    await api.get("/agents")
-    write_skill(folder / "broken", "description: Mended.")
-    write_agent(folder / "player", tools=["play"])
-    listed = (await api.get("/agents")).json()
-    assert listed["agents"]["broken"]["valid"]
-    assert listed["agents"]["player"]["tools"] == ["play"]
-    assert listed["problems"] == []
-
-
 async def test_a_reload_imports_what_has_not_changed(api, mochi, tmp_path):
     coder = write_agent(mochi.agents_path / "coder")
     (coder / "coder.py").write_text(noting(tmp_path / "log") + (coder / "coder.py").read_text())

@@ -397,48 +397,8 @@ async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(en
 # What is asked of it
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"agent": "coder", "instruction": ""}, {"agent": "writer", "instruction": "Do it."}],
-)
-async def test_a_call_that_does_not_fit_starts_nothing(engine, ollama, arguments):
-    """The writer is there, but the session does not enable it."""
-    ollama.reply(tool_calls=[call("agent", **arguments)])
-    says(ollama, "Well.")
-    events = await engine.turn(await session_with(engine, "coder"))
-    assert only(events, "tool_result")["code"] == "VALIDATION_ERROR"
-    assert not of_kind(events, "agent_start")
-    assert not agent_files(engine)
-    assert text_of(events) == "Well."
-
-
 def remove(place: Path) -> None:
     shutil.rmtree(place)
-
-
-def spoil_skill(place: Path) -> None:
-    (place / "SKILL.md").write_text("no front matter")
-
-
-def spoil_code(place: Path) -> None:
-    (place / "coder.py").write_text("def look(:\n")
-
-
-@pytest.mark.parametrize("spoil", [remove, spoil_skill, spoil_code])
-async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(engine, ollama, spoil):
-    """The model was offered it a moment ago."""
-    gate = anyio.Event()
-    ollama.reply(tool_calls=[ask()], gate=gate)
-    says(ollama, "Well.")
-    log = await engine.start(await session_with(engine, "coder"))
-    await ollama.requested(1, "/api/chat")
-    spoil(engine.settings.agents_path / "coder")
-    gate.set()
-    events = await read_all(log)
-    told = only(events, "tool_result")
-    assert (told["success"], "coder" in told["error_message"]) == (False, True)
-    assert not of_kind(events, "agent_start")
-    assert text_of(events) == "Well."
 
 
 async def test_an_agent_that_works_keeps_the_tools_that_it_has(engine, ollama):
@@ -978,19 +938,6 @@ def files(tmp_path):
 @pytest.fixture
 def prompts(files):
     return PromptLoader(*files)
-
-
-def test_without_files_the_prompts_are_ours(prompts, caplog):
-    assert prompts.planning().startswith("Make a plan")
-    assert prompts.execution().startswith("Work on the task")
-    assert caplog.records == []
-
-
-def test_planning_tells_the_tools_that_will_be_there(prompts):
-    told = prompts.planning([PlainTool("read"), PlainTool("write")])
-    assert "- read: Says read.\n- write: Says write.\n" in told
-    for text in (told, prompts.planning(), prompts.execution()):
-        assert "{" not in text
 
 
 def test_a_file_goes_before_ours_and_is_read_again_when_it_changes(prompts, files):

@@ -116,28 +116,6 @@ def test_both_layouts_load_at_once_with_their_groups(write: Write) -> None:
     assert package.functions["divide"].function(3) == "It is 1.5."
 
 
-def test_the_package_says_what_is_dangerous_alone_and_slow(write: Write) -> None:
-    tools = {tool.name: tool for tool in load(write(BOTH)).description.tools}
-    said = {name: (tool.destructive, tool.sequential, tool.timeout) for name, tool in tools.items()}
-    assert said == {
-        "add": (False, False, None),
-        "divide": (True, False, None),
-        "wait": (False, True, 2.5),
-        "shout": (None, False, None),
-        "spell": (None, False, None),
-        "weekday": (False, False, None),
-    }
-    assert [name for name, tool in tools.items() if tool.is_async] == ["wait"]
-
-
-def test_a_tool_knows_its_source(write: Write) -> None:
-    folder = write(BOTH)
-    (tool, *_) = load(folder).description.tools
-    assert tool.file == str(folder / "numbers.py")
-    assert tool.source.startswith("def add(")
-    assert tool.line == 7
-
-
 def test_without_subfolders_only_the_folder_itself_is_looked_at(write: Write) -> None:
     package = load(write(BOTH), subfolders=False)
     assert list(package.functions) == ["add", "divide", "wait"]
@@ -299,16 +277,6 @@ def test_what_cannot_be_a_tool_is_named_and_hides_no_other(write: Write, kind: s
     problem = only_problem(package)
     assert reason in problem.reason
     assert problem.tool == "f"
-
-
-def test_a_refused_function_is_found_by_its_line(write: Write) -> None:
-    folder = write(
-        {
-            "__init__.py": "from .m import f\n__all__ = ['f']\n",
-            "m.py": "\n\ndef f(a: int) -> str:\n    return ''\n",
-        }
-    )
-    assert place(only_problem(load(folder))) == ("m.py", 3)
 
 
 LISTS = {

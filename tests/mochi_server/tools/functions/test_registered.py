@@ -107,11 +107,6 @@ async def test_too_many_calls_that_do_not_stop_keep_new_ones_out(
         assert await until(greeted) == "hello"
 
 
-async def test_functions_do_not_run_in_the_event_loop_s_thread(tmp_path: Path):
-    async with registered_functions(tmp_path) as folder:
-        assert await folder.call("main_thread", {}) == "False"
-
-
 async def test_functions_see_the_caller_s_context(tmp_path: Path):
     """The precision of decimal numbers is a context variable."""
     code = """
