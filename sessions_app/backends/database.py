@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import django
 from django.apps import apps
@@ -29,6 +29,7 @@ from mochi_server.sessions.storage.base import Entry, SessionChanged, check_sess
 from mochi_server.sessions.storage.leased import (
     LEASE_SECONDS,
     ClaimLapsed,
+    Expected,
     Lease,
     LeasedStorage,
     claim_lost,
@@ -42,16 +43,10 @@ from sessions_app.models import SessionChange, StoredSession
 
 from .connections import DatabaseThreads
 
-BATCH: Final = 500
-"""Number of sessions that are read at a time."""
-
 SLOTS: Final = 16
 """Rows that tell of changes, for each collection: so many sessions can be written at a time."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-Expected = int | Literal["any", "new"]
-"""What a write expects to be there: a version, anything or nothing."""
 
 
 class DatabaseStorage(LeasedStorage):
@@ -104,37 +99,14 @@ class DatabaseStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (version,)
 
-    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        for each in session_ids:
-            check_session_id(each)
-        heads: list[bytes | MochiError] = []
-        for start in range(0, len(session_ids), BATCH):
-            some = session_ids[start : start + BATCH]
-            found = await self._threads.run(partial(self._read_heads, some, size))
-            heads += [found.get(each, SessionNotFound(session_id=each)) for each in some]
-        return heads
+    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        found = await self._threads.run(partial(self._begins, session_ids, size))
+        return [found.get(each, SessionNotFound(session_id=each)) for each in session_ids]
 
-    def _read_heads(self, session_ids: Sequence[str], size: int) -> dict[str, bytes | MochiError]:
+    def _begins(self, session_ids: Sequence[str], size: int) -> dict[str, bytes | MochiError]:
         head = Substr("content", 1, size, output_field=BinaryField())
         rows = self._stored.filter(session_id__in=session_ids).values_list("session_id", head)
         return {session_id: bytes(content) for session_id, content in rows}
-
-    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        return await self._write(session_id, parts, "any")
-
-    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        return await self._write(session_id, parts, "new")
-
-    async def replace(
-        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
-    ) -> tuple[int, ...]:
-        return await self._write(session_id, parts, version[0])
-
-    async def write_locked(
-        self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
-    ) -> tuple[int, ...]:
-        expected: Expected = "new" if version is None else version[0]
-        return await self._write(session_id, parts, expected, token)
 
     async def _write(
         self, session_id: str, parts: Iterable[bytes], expected: Expected, lock: str = ""

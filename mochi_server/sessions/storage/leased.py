@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
@@ -17,7 +17,7 @@ import anyio
 
 from ...core.aio import BackgroundTasks, KeyedLocks
 from ...core.outages import OUTAGE_SECONDS
-from ...errors import SessionBusy, SessionExists, StorageError, StorageUnavailable
+from ...errors import MochiError, SessionBusy, SessionExists, StorageError, StorageUnavailable
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,15 @@ AGAIN_SECONDS = 0.2
 LOCK_SECONDS = 10.0
 """Longest time of an edit; a later write of it is refused if the session has changed."""
 
+BATCH = 500
+"""Number of sessions whose beginnings are read at a time."""
+
 LOST = "another process has taken it over, or the storage has forgotten the claim"
 
 Lease = Literal["lock", "claim"]
+
+Expected = int | Literal["any", "new"]
+"""What a write expects to be there: a version, anything or nothing."""
 
 
 class ClaimLapsed(Exception):
@@ -81,14 +87,51 @@ class LeasedStorage(SessionStorage):
         """Renew the claims of this process, and return the ids of those that it has lost."""
 
     @abstractmethod
+    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        """Return the first ``size`` bytes of each of a few sessions, or its error."""
+
+    @abstractmethod
+    async def _write(
+        self, session_id: str, parts: Iterable[bytes], expected: Expected, lock: str = ""
+    ) -> tuple[int, ...]:
+        """Write a session, with the token of its lock if it was locked.
+
+        Raises:
+            SessionExists: there is one, and none was expected.
+            SessionChanged: it has another version, or another one has locked it.
+        """
+
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        for each in session_ids:
+            check_session_id(each)
+        heads: list[bytes | MochiError] = []
+        for start in range(0, len(session_ids), BATCH):
+            heads += await self._read_heads(session_ids[start : start + BATCH], size)
+        return heads
+
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, "any")
+
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, "new")
+
+    async def replace(
+        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
+    ) -> tuple[int, ...]:
+        return await self._write(session_id, parts, version[0])
+
     async def write_locked(
         self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
     ) -> tuple[int, ...]:
         """Write a session that was locked with a token; None: it must be new.
 
         Raises:
-            SessionChanged, SessionExists: the lease was over, and another has written it.
+            SessionChanged: the lease was over, and another has written it.
         """
+        try:
+            return await self._write(session_id, parts, version[0] if version else "new", token)
+        except SessionExists:
+            raise SessionChanged from None
 
     @asynccontextmanager
     async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
@@ -184,12 +227,7 @@ class LeasedSessionLock(SessionLock):
         self._leased, self._token = storage, token
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        try:
-            return await self._leased.write_locked(
-                self.session_id, self.version, parts, self._token
-            )
-        except SessionExists:
-            raise SessionChanged from None
+        return await self._leased.write_locked(self.session_id, self.version, parts, self._token)
 
 
 def claim_lost(session_id: str) -> StorageUnavailable:

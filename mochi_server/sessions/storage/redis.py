@@ -25,15 +25,12 @@ from ...core.outages import OutageRetry
 from ...core.redis import connect
 from ...errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from .base import Entry, SessionChanged, check_session_id
-from .leased import LEASE_SECONDS, ClaimLapsed, Lease, LeasedStorage, claim_lost
+from .leased import LEASE_SECONDS, ClaimLapsed, Expected, Lease, LeasedStorage, claim_lost
 
 DAY_MS: Final = 86_400_000
 
 DELETED_SECONDS = 60
 """How long a deletion knows that it was its own."""
-
-BATCH: Final = 500
-"""Number of sessions that are read at a time."""
 
 LARGE: Final = 64_000
 """Bytes from which on a content is packed and unpacked in a thread."""
@@ -43,10 +40,6 @@ PACKING: Final = 1024
 
 GZIP: Final = b"\x1f\x8b"
 """How a packed content begins, and no JSON does."""
-
-ANY: Final = ""
-NEW: Final = "new"
-"""What a write expects of the version that is there."""
 
 # Let `changes` be `now`, or one more than it was if the clock has not moved on.
 _CHANGE: Final = """
@@ -66,7 +59,7 @@ local state = redis.call('HMGET', KEYS[2], 'version', 'nonce', 'claim')
 local version, claim = state[1], state[3]
 if version and state[2] == ARGV[2] then return version end
 if ARGV[3] == 'new' and version then return 'exists' end
-if ARGV[3] ~= '' and ARGV[3] ~= 'new' then
+if ARGV[3] ~= 'any' and ARGV[3] ~= 'new' then
   if version ~= ARGV[3] then return 'changed' end
   local lock = redis.call('GET', KEYS[6])
   if lock and lock ~= ARGV[7] then return 'changed' end
@@ -247,13 +240,9 @@ class RedisStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (int(version),)
 
-    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        heads: list[bytes | MochiError] = []
-        for start in range(0, len(session_ids), BATCH):
-            some = session_ids[start : start + BATCH]
-            found = await self._outage.run(partial(self._read_begins, some, size))
-            heads += await in_thread(_heads, some, found, size)
-        return heads
+    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        found = await self._outage.run(partial(self._read_begins, session_ids, size))
+        return await in_thread(_heads, session_ids, found, size)
 
     async def _read_begins(self, session_ids: Sequence[str], size: int) -> list[Any]:
         """Return the begin of each content, and whether there is one."""
@@ -264,25 +253,8 @@ class RedisStorage(LeasedStorage):
         found: list[Any] = await pipeline.execute()
         return found
 
-    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        return await self._write(session_id, parts, ANY)
-
-    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        return await self._write(session_id, parts, NEW)
-
-    async def replace(
-        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
-    ) -> tuple[int, ...]:
-        return await self._write(session_id, parts, str(version[0]))
-
-    async def write_locked(
-        self, session_id: str, version: tuple[int, ...] | None, parts: Iterable[bytes], token: str
-    ) -> tuple[int, ...]:
-        expected = NEW if version is None else str(version[0])
-        return await self._write(session_id, parts, expected, token)
-
     async def _write(
-        self, session_id: str, parts: Iterable[bytes], expected: str, lock: str = ""
+        self, session_id: str, parts: Iterable[bytes], expected: Expected, lock: str = ""
     ) -> tuple[int, ...]:
         keys = (*self._keys(session_id), self._ends, self._key(session_id, "lock"))
         content = b"".join(parts)
