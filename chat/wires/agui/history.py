@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.messages import (
-    AssistantMessage,
     Message,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import let_others_run
-from ..openai.history import call_of
+from ..common.history import data_url, let_others_run, question_of, reply_of
+from ..openai.history import calls_of
 from .schemas import (
     BinaryPart,
     Content,
@@ -59,9 +57,10 @@ async def read_history(
             case InputThought():
                 thought += message.content
             case InputReply():
-                reply = _reply(message, names)
-                reply.thinking, thought = thought or None, ""
-                history.append(reply)
+                calls = calls_of(message.tool_calls)
+                names |= {call.id: call.name for call in calls}
+                history.append(reply_of(_text(message.content), calls, thought))
+                thought = ""
             case InputResult():
                 result = ToolMessage(
                     content=_text(message.content),
@@ -83,36 +82,18 @@ def _text(content: Content | None) -> str:
 async def _question(
     content: Content, reader: AttachmentReader
 ) -> tuple[UserMessage, list[NewAttachment]]:
-    question = UserMessage(content=_text(content))
     files: list[NewAttachment] = []
     for part in () if isinstance(content, str) else content:
         match part:
             case MediaPart(source=MediaData() as source):
                 files.append(await reader.read(source.value, media_type=source.mime_type))
             case MediaPart():
-                files.append(await reader.read(_data_url(part.source.value)))
+                files.append(await reader.read(data_url(part.source.value, "A file")))
             case BinaryPart(data=str() as data):
                 file = await reader.read(data, name=part.filename, media_type=part.mime_type)
                 files.append(file)
             case BinaryPart():
-                files.append(await reader.read(_data_url(part.url or ""), name=part.filename))
-    attach(question, files)
-    return question, files
-
-
-def _data_url(url: str) -> str:
-    if not url.startswith("data:"):
-        raise InvalidRequest("A file must be a data URL: the server fetches none.")
-    return url
-
-
-def _reply(message: InputReply, names: dict[str, str]) -> AssistantMessage:
-    calls = [
-        call_of(call.id, call.function.name, call.function.arguments)
-        for call in message.tool_calls or ()
-    ]
-    names |= {call.id: call.name for call in calls}
-    reply = AssistantMessage(content=_text(message.content))
-    if calls:
-        reply.tool_calls = [call.as_stored() for call in calls]
-    return reply
+                files.append(
+                    await reader.read(data_url(part.url or "", "A file"), name=part.filename)
+                )
+    return question_of(_text(content), files), files

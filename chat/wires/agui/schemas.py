@@ -7,29 +7,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import AnyTool, History, InterfaceOptions, Several
+from ..common.schemas import AnyTool, CamelPart, History, InterfaceOptions, Several, TextOr
 from ..common.tools import function_schema
+from ..openai.schemas import FunctionCall
 
 
-class AgUiPart(BaseModel):
-    """A part of a request; what is not named is ignored."""
-
-    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
-
-
-class ContentText(AgUiPart):
+class ContentText(CamelPart):
     """A text."""
 
     type: Literal["text"]
     text: str
 
 
-class MediaData(AgUiPart):
+class MediaData(CamelPart):
     """A file in base64."""
 
     type: Literal["data"]
@@ -37,21 +31,21 @@ class MediaData(AgUiPart):
     mime_type: str
 
 
-class MediaUrl(AgUiPart):
+class MediaUrl(CamelPart):
     """Where a file is."""
 
     type: Literal["url"]
     value: str = Field(description="A data URL.")
 
 
-class MediaPart(AgUiPart):
+class MediaPart(CamelPart):
     """A file."""
 
     type: Literal["image", "document"]
     source: Annotated[MediaData | MediaUrl, Field(discriminator="type")]
 
 
-class BinaryPart(AgUiPart):
+class BinaryPart(CamelPart):
     """A file, as clients before 1.0 send it."""
 
     type: Literal["binary"]
@@ -61,53 +55,34 @@ class BinaryPart(AgUiPart):
     filename: str | None = None
 
 
-Content = Annotated[
-    Annotated[str, Tag("text")]
-    | Annotated[
-        Several[Annotated[ContentText | MediaPart | BinaryPart, Field(discriminator="type")]],
-        Tag("parts"),
-    ],
-    Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
+Content = TextOr[
+    Several[Annotated[ContentText | MediaPart | BinaryPart, Field(discriminator="type")]]
 ]
 
 
-class InputInstruction(AgUiPart):
+class InputInstruction(CamelPart):
     """What the developer wants."""
 
     role: Literal["system", "developer"]
     content: str
 
 
-class InputQuestion(AgUiPart):
+class InputQuestion(CamelPart):
     """What the user says."""
 
     role: Literal["user"]
     content: Content
 
 
-class InputFunction(AgUiPart):
-    """The function of a call."""
-
-    name: str
-    arguments: str = Field(description="A JSON object.")
-
-
-class InputToolCall(AgUiPart):
-    """A call by the model."""
-
-    id: str
-    function: InputFunction
-
-
-class InputReply(AgUiPart):
+class InputReply(CamelPart):
     """What the model has said."""
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: Several[InputToolCall] | None = None
+    tool_calls: Several[FunctionCall] | None = None
 
 
-class InputResult(AgUiPart):
+class InputResult(CamelPart):
     """The result of a call."""
 
     role: Literal["tool"]
@@ -115,14 +90,14 @@ class InputResult(AgUiPart):
     content: Content
 
 
-class InputThought(AgUiPart):
+class InputThought(CamelPart):
     """What the model thought."""
 
     role: Literal["reasoning"]
     content: str
 
 
-class InputActivity(AgUiPart):
+class InputActivity(CamelPart):
     """What a front end shows; no model gets it."""
 
     role: Literal["activity"]
@@ -134,7 +109,7 @@ RunMessage = Annotated[
 ]
 
 
-class FrontEndTool(AgUiPart):
+class FrontEndTool(CamelPart):
     """A function that the client runs."""
 
     name: str = Field(min_length=1, max_length=128)
@@ -145,14 +120,14 @@ class FrontEndTool(AgUiPart):
         return function_schema(self.name, self.description, self.parameters)
 
 
-class ContextItem(AgUiPart):
+class ContextItem(CamelPart):
     """Something that the model is to know."""
 
     description: str
     value: str
 
 
-class ResumeEntry(AgUiPart):
+class ResumeEntry(CamelPart):
     """The answer to an interrupt."""
 
     interrupt_id: str
@@ -166,14 +141,14 @@ class ForwardedProps(InterfaceOptions):
     tools: Several[str] | None = Field(default=None, description="Names of the server's tools.")
 
 
-class RunAgentInput(AgUiPart):
+class RunAgentInput(CamelPart):
     """The body of ``POST /api/v1/agui``."""
 
     thread_id: str
     run_id: str
     protocol_version: str | None = None
     messages: History[RunMessage]
-    tools: Several[AnyTool[FrontEndTool]] = []
-    context: Several[ContextItem] = []
+    tools: Several[AnyTool[FrontEndTool]] = Field(default=[])
+    context: Several[ContextItem] = Field(default=[])
     forwarded_props: ForwardedProps = ForwardedProps()
     resume: Several[ResumeEntry] | None = None

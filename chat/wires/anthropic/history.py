@@ -17,9 +17,9 @@ from mochi_server.protocol.messages import (
     ToolMessage,
     UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import FILES_OF_RESULTS, let_others_run
+from ..common.history import FILES_OF_RESULTS, let_others_run, question_of, reply_of
 from .schemas import (
     AnyTurn,
     CompactionBlock,
@@ -113,9 +113,8 @@ class HistoryReader:
         if has_results and not texts and not files:
             return
         text = "\n".join(texts)
-        question = UserMessage(content=text if text or not has_results else FILES_OF_RESULTS)
-        attach(question, files)
-        self.messages.append(question)
+        said = text if text or not has_results else FILES_OF_RESULTS
+        self.messages.append(question_of(said, files))
         self.files += files
 
     async def _read_result(self, block: ToolResultBlock) -> list[NewAttachment]:
@@ -173,13 +172,10 @@ class HistoryReader:
                     self._names[block.id] = block.name
                 case OtherBlock():
                     self.ignored.add(block.type)
-        more = {
-            "thinking": "".join(thoughts),
-            "tool_calls": [call.as_stored() for call in calls],
-            "provider_data": data,
-        }
-        reply = {name: value for name, value in more.items() if value}
-        self.messages.append(AssistantMessage.model_validate({"content": "".join(texts), **reply}))
+        reply = reply_of("".join(texts), calls, "".join(thoughts))
+        if data:
+            reply.provider_data = data
+        self.messages.append(reply)
 
 
 def _text(content: str | Sequence[TextBlock]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
@@ -14,7 +15,7 @@ from mochi_server.protocol.response_format import JsonSchemaFormat
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import Think
 
-from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.answers import WireStreamResponse, whole_answer
 from ..common.api import WireAPI, continues, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
@@ -51,9 +52,8 @@ async def create_message(request: HttpRequest) -> HttpResponseBase:
     if payload.stream:
         encoder = MessageEncoder(started, frame)
         return WireStreamResponse(started, encoder, request.path_info, frame.session_id)
-    fold = await whole_run(started)
-    headers = headers_of(started, frame.session_id, fold.answer().dropped_messages)
-    return JsonResponse(message_of(started, fold, frame), headers=headers)
+    form = partial(message_of, started, frame=frame)
+    return await whole_answer(started, frame.session_id, form)
 
 
 @api.post("/messages/count_tokens")

@@ -9,15 +9,9 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import History, Part, RequestPart, ServerTools, Several
+from ..common.schemas import History, RequestPart, ServerTools, Several, TextOr, type_of
 from ..common.tools import function_schema
 from .vendor_tools import VENDOR_TOOLS
-
-TextOr = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Several[Part], Tag("blocks")],
-    Discriminator(lambda value: "text" if isinstance(value, str) else "blocks"),
-]
-"""A text, or blocks."""
 
 
 class TextBlock(RequestPart):
@@ -61,7 +55,7 @@ class ContentSource(RequestPart):
     """A document in parts."""
 
     type: Literal["content"]
-    content: TextOr[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]]
+    content: TextOr[Several[Annotated[TextBlock | ImageBlock, Field(discriminator="type")]]]
 
     @property
     def texts(self) -> list[str]:
@@ -103,7 +97,7 @@ class ToolResultBlock(RequestPart):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextOr[ResultBlock] | None = None
+    content: TextOr[Several[ResultBlock]] | None = None
     is_error: bool | None = None
 
 
@@ -155,7 +149,7 @@ _REPLY_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use", "compactio
 
 
 def _reply_block(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     if not isinstance(kind, str):
         return None
     return kind if kind in _REPLY_BLOCKS else "other"
@@ -170,21 +164,21 @@ ReplyBlock = Annotated[
     | Annotated[OtherBlock, Tag("other")],
     Discriminator(_reply_block),
 ]
-Texts = TextOr[TextBlock]
+Texts = TextOr[Several[TextBlock]]
 
 
 class UserTurn(RequestPart):
     """What the user says, and results of calls."""
 
     role: Literal["user"]
-    content: TextOr[UserBlock]
+    content: TextOr[Several[UserBlock]]
 
 
 class ReplyTurn(RequestPart):
     """What the model has said."""
 
     role: Literal["assistant"]
-    content: TextOr[ReplyBlock]
+    content: TextOr[Several[ReplyBlock]]
 
 
 class SystemTurn(RequestPart):
@@ -221,7 +215,7 @@ class VendorTool(RequestPart):
 
 
 def _tool(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     if kind is None:
         return "custom"
     if kind in ("custom", "mochi"):

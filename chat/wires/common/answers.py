@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
+
+from django.http import JsonResponse
 
 from mochi_project.http.errors import error_response
 from mochi_server.chat.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
 from mochi_server.chat.service import events_of
-from mochi_server.errors import MochiError
+from mochi_server.errors import JSONObject, MochiError
 from mochi_server.protocol.events import (
     ContentDelta,
     Done,
@@ -56,6 +59,15 @@ def headers_of(
     if dropped is not None:
         headers[DROPPED] = str(dropped)
     return headers
+
+
+async def whole_answer(
+    started: StartedRun, session_id: str | None, form: Callable[[Fold], JSONObject]
+) -> JsonResponse:
+    """Read a run to its end, and answer what it has come to in the vendor's form."""
+    fold = await whole_run(started)
+    headers = headers_of(started, session_id, fold.answer().dropped_messages)
+    return JsonResponse(form(fold), headers=headers)
 
 
 def left_out_of(complete: MessageComplete) -> dict[str, Any]:

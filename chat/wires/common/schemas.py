@@ -6,6 +6,7 @@ from itertools import count
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag
+from pydantic.alias_generators import to_camel
 
 from mochi_server.core.aio import yield_to_loop
 from mochi_server.protocol.options import ModelOptions
@@ -35,6 +36,16 @@ Several = Annotated[list[Annotated[Part, BeforeValidator(_let_others_run)]], Fie
 History = Annotated[Several[Part], Field(max_length=MAX_MESSAGES)]
 """The messages of a conversation."""
 
+Text = TypeVar("Text")
+
+Either = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[Part, Tag("parts")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
+]
+"""A text, or something else, mostly a list of parts. Only what is wrong with this one is named."""
+
+TextOr = Either[str, Part]
+
 MAX_NAMES = 1_000
 """Names of tools in one entry of a list of tools."""
 
@@ -59,6 +70,12 @@ class RequestPart(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+class CamelPart(BaseModel):
+    """A part of a request whose fields are in camel case."""
+
+    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
+
+
 class InterfaceOptions(RequestPart):
     """What libraries of user interfaces have no field for."""
 
@@ -76,9 +93,13 @@ class ServerTools(RequestPart):
     names: Several[str] = Field(max_length=MAX_NAMES)
 
 
+def type_of(part: object) -> object:
+    """Return the type of a part that is to be read, or has been; None without one."""
+    return part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
+
+
 def _owner(tool: object) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    return "mochi" if kind == "mochi" else "function"
+    return "mochi" if type_of(tool) == "mochi" else "function"
 
 
 AnyTool = Annotated[

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from mochi_server.chat.waiting_calls import WaitingCalls
 from mochi_server.core.ids import new_call_id
 from mochi_server.protocol.messages import (
-    AssistantMessage,
     Message,
     SystemMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import let_others_run
+from ..common.history import let_others_run, question_of, reply_of
 from .schemas import OllamaMessage
 
 
@@ -46,17 +45,13 @@ async def read_history(
                 history.append(SystemMessage(content=message.content))
             case "user":
                 images = [await reader.read(image) for image in message.images or ()]
-                question = UserMessage(content=message.content)
-                attach(question, images)
-                history.append(question)
+                history.append(question_of(message.content, images))
                 files += images
             case "assistant":
-                reply, calls = _reply(message)
-                has_calls, waiting = (
-                    bool(calls),
-                    WaitingCalls((each.id, each.name) for each in calls),
-                )
-                history.append(reply)
+                calls = _calls(message)
+                has_calls = bool(calls)
+                waiting = WaitingCalls((each.id, each.name) for each in calls)
+                history.append(reply_of(message.content, calls, message.thinking))
             case "tool" if is_whole and not has_calls and message.tool_call_id is None:
                 name = f" of {message.tool_name!r}" if message.tool_name else ""
                 history.append(UserMessage(content=f"Result{name}:\n{message.content}"))
@@ -65,8 +60,8 @@ async def read_history(
     return history, files
 
 
-def _reply(message: OllamaMessage) -> tuple[AssistantMessage, list[ToolCall]]:
-    calls = [
+def _calls(message: OllamaMessage) -> list[ToolCall]:
+    return [
         ToolCall(
             id=call.id or new_call_id(),
             name=call.function.name,
@@ -74,12 +69,6 @@ def _reply(message: OllamaMessage) -> tuple[AssistantMessage, list[ToolCall]]:
         )
         for call in message.tool_calls or ()
     ]
-    reply = AssistantMessage(content=message.content)
-    if message.thinking:
-        reply.thinking = message.thinking
-    if calls:
-        reply.tool_calls = [call.as_stored() for call in calls]
-    return reply, calls
 
 
 def _result(message: OllamaMessage, waiting: WaitingCalls) -> ToolMessage:

@@ -17,7 +17,7 @@ from mochi_server.errors import ModelNotFound
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import EmbeddingRequest, LoadedModel, ModelInfo
 
-from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.answers import WireStreamResponse, whole_answer
 from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.models import time_of
@@ -105,9 +105,7 @@ async def _answer(
     )
     if payload.stream:
         return WireStreamResponse(started, encoder, request.path_info, session_id)
-    fold = await whole_run(started)
-    headers = headers_of(started, session_id, fold.answer().dropped_messages)
-    return JsonResponse(encoder.whole(fold), headers=headers)
+    return await whole_answer(started, session_id, encoder.whole)
 
 
 async def _load(name: str, kind: Kind, keep_alive: str | float | None) -> HttpResponseBase:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from mochi_server.errors import InvalidRequest, JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import MAX_DIMENSIONS, AnyTool, History, RequestPart, Several
+from ..common.schemas import MAX_DIMENSIONS, AnyTool, History, RequestPart, Several, TextOr
 
 OPTIONS = {
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
@@ -19,10 +19,6 @@ OPTIONS = {
 """Our names of the options that Ollama's requests have."""
 
 Think = bool | Literal["low", "medium", "high", "max"]
-Format = Annotated[
-    Annotated[str, Tag("name")] | Annotated[dict[str, Any], Tag("schema")],
-    Discriminator(lambda value: "name" if isinstance(value, str) else "schema"),
-]
 
 
 class ModelCallFunction(RequestPart):
@@ -89,7 +85,7 @@ class ModelQuestion(RequestPart):
     model: ModelName
     stream: bool = True
     think: Think | None = None
-    format: Format | None = None
+    format: TextOr[dict[str, Any]] | None = None
     options: dict[str, Any] | None = None
     keep_alive: KeepAlive | None = None
     logprobs: Literal[False] | None = None
@@ -150,13 +146,7 @@ class ModelToEmbed(RequestPart):
 class EmbedRequest(ModelToEmbed):
     """The body of ``POST /api/embed``."""
 
-    input: (
-        Annotated[
-            Annotated[str, Tag("text")] | Annotated[Several[str], Tag("texts")],
-            Discriminator(lambda value: "text" if isinstance(value, str) else "texts"),
-        ]
-        | None
-    ) = None
+    input: TextOr[Several[str]] | None = None
     truncate: bool = False
     dimensions: int | None = Field(default=None, ge=0, le=MAX_DIMENSIONS)
 

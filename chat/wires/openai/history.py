@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from mochi_server.core.json_text import read_json
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.messages import (
-    AssistantMessage,
     Message,
     SystemMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import let_others_run
+from ..common.history import data_url, let_others_run, question_of, reply_of
 from .schemas import (
     AnyPart,
     ChatMessage,
     FilePart,
+    FunctionCall,
     FunctionResult,
     ImagePart,
     InstructionMessage,
@@ -54,12 +54,9 @@ async def read_history(
                 history.append(question)
                 files += attached
             case ReplyMessage():
-                calls = [
-                    call_of(call.id, call.function.name, call.function.arguments)
-                    for call in message.tool_calls or ()
-                ]
+                calls = calls_of(message.tool_calls)
                 names |= {call.id: call.name for call in calls}
-                history.append(_reply(message, calls))
+                history.append(reply_of(_text(message.content), calls, message.reasoning_content))
             case FunctionResult():
                 result = ToolMessage(
                     content=_text(message.content),
@@ -84,15 +81,11 @@ async def _question(
     files: list[NewAttachment] = []
     for part in content:
         if isinstance(part, ImagePart):
-            if not part.image_url.url.startswith("data:"):
-                raise InvalidRequest("An image must be a data URL: the server fetches none.")
-            files.append(await reader.read(part.image_url.url))
+            files.append(await reader.read(data_url(part.image_url.url, "An image")))
         elif isinstance(part, FilePart):
             files.append(await reader.read(part.file.file_data, name=part.file.filename))
     texts = [part.text for part in content if isinstance(part, TextPart)]
-    question = UserMessage(content="\n".join(texts))
-    attach(question, files)
-    return question, files
+    return question_of("\n".join(texts), files), files
 
 
 def call_of(call_id: str, name: str, text: str) -> ToolCall:
@@ -107,10 +100,10 @@ def call_of(call_id: str, name: str, text: str) -> ToolCall:
     return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
-def _reply(message: ReplyMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
-    reply = AssistantMessage(content=_text(message.content))
-    if message.reasoning_content:
-        reply.thinking = message.reasoning_content
-    if calls:
-        reply.tool_calls = [call.as_stored() for call in calls]
-    return reply
+def calls_of(calls: Sequence[FunctionCall] | None) -> list[ToolCall]:
+    """Return the calls of a reply that a client sends back.
+
+    Raises:
+        InvalidRequest: the arguments of one are no JSON object.
+    """
+    return [call_of(call.id, call.function.name, call.function.arguments) for call in calls or ()]

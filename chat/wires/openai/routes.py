@@ -6,9 +6,10 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
@@ -17,7 +18,7 @@ from mochi_server.protocol.messages import UserMessage
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.providers.base import EmbeddingRequest
 
-from ..common.answers import WireStreamResponse, headers_of, whole_run
+from ..common.answers import WireStreamResponse, whole_answer
 from ..common.api import WireAPI, continues, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
@@ -81,11 +82,8 @@ async def _answer(
             and payload.stream_options.include_usage,
         )
         return WireStreamResponse(started, encoder, request.path_info, session_id)
-    fold = await whole_run(started)
-    return JsonResponse(
-        whole(started, fold, model=payload.model, session_id=session_id),
-        headers=headers_of(started, session_id, fold.answer().dropped_messages),
-    )
+    form = partial(whole, started, model=payload.model, session_id=session_id)
+    return await whole_answer(started, session_id, form)
 
 
 @api.post("/embeddings")

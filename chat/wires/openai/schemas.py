@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools, Several
+from ..common.schemas import (
+    MAX_DIMENSIONS,
+    Effort,
+    Either,
+    History,
+    RequestPart,
+    ServerTools,
+    Several,
+    TextOr,
+)
 from ..common.tools import function_schema
 
 MAX_INPUTS = 2048
@@ -68,14 +77,14 @@ class InstructionMessage(RequestPart):
     """What the developer wants."""
 
     role: Literal["system", "developer"]
-    content: str | Several[TextOnly]
+    content: TextOr[Several[TextOnly]]
 
 
 class QuestionMessage(RequestPart):
     """What the user says."""
 
     role: Literal["user"]
-    content: str | Several[AnyPart]
+    content: TextOr[Several[AnyPart]]
 
 
 class CalledFunction(RequestPart):
@@ -97,7 +106,7 @@ class ReplyMessage(RequestPart):
     """What the model has said."""
 
     role: Literal["assistant"]
-    content: str | Several[TextOnly] | None = None
+    content: TextOr[Several[TextOnly]] | None = None
     reasoning_content: str | None = None
     tool_calls: Several[FunctionCall] | None = None
 
@@ -107,7 +116,7 @@ class FunctionResult(RequestPart):
 
     role: Literal["tool"]
     tool_call_id: str
-    content: str | Several[TextOnly]
+    content: TextOr[Several[TextOnly]]
 
 
 ChatMessage = Annotated[
@@ -178,25 +187,20 @@ class AllowedToolChoice(RequestPart):
 NamedTools = Annotated[ChosenTool | AllowedToolChoice, Field(discriminator="type")]
 
 
+SomeText = Annotated[str, Field(min_length=1)]
+
+
 class StreamOptions(RequestPart):
     """What a stream has."""
 
     include_usage: bool = False
 
 
-def _kind(value: object) -> str:
-    return "text" if isinstance(value, str) else "texts"
-
-
 class CreateEmbeddingsRequest(RequestPart):
     """The body of ``POST /v1/embeddings``."""
 
     model: ModelName
-    input: Annotated[
-        Annotated[str, Tag("text"), Field(min_length=1)]
-        | Annotated[Several[str], Tag("texts"), Field(min_length=1, max_length=MAX_INPUTS)],
-        Discriminator(_kind),
-    ]
+    input: Either[SomeText, Annotated[Several[str], Field(min_length=1, max_length=MAX_INPUTS)]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
 
@@ -217,13 +221,7 @@ class AnswerRequest(RequestPart):
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
-    stop: (
-        Annotated[
-            Annotated[str, Tag("text")] | Annotated[Several[str], Tag("texts")],
-            Discriminator(_kind),
-        ]
-        | None
-    ) = None
+    stop: TextOr[Several[str]] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_tokens: int | None = None
@@ -259,11 +257,7 @@ class ChatCompletionRequest(AnswerRequest):
 class TextCompletionRequest(AnswerRequest):
     """The body of ``POST /v1/completions``."""
 
-    prompt: Annotated[
-        Annotated[str, Tag("text"), Field(min_length=1)]
-        | Annotated[Several[str], Tag("texts"), Field(min_length=1, max_length=1)],
-        Discriminator(_kind),
-    ]
+    prompt: Either[SomeText, Annotated[Several[str], Field(min_length=1, max_length=1)]]
     suffix: Literal[""] | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None

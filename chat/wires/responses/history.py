@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.fold import BETWEEN_REPLIES
 from mochi_server.protocol.messages import (
     AssistantMessage,
     Message,
     SystemMessage,
     ToolMessage,
-    UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import FILES_OF_RESULTS, let_others_run
+from ..common.history import FILES_OF_RESULTS, data_url, let_others_run, question_of
 from ..openai.history import call_of
 from .compaction import note_in
 from .schemas import (
@@ -97,17 +95,13 @@ class _HistoryReader:
     def end_results(self) -> None:
         """Add the files of the results, which have no place in them."""
         if self._of_results:
-            message = UserMessage(content=FILES_OF_RESULTS)
-            attach(message, self._of_results)
-            self.messages.append(message)
+            self.messages.append(question_of(FILES_OF_RESULTS, self._of_results))
             self._of_results = []
 
     async def _read_said(self, item: InputMessage) -> None:
         text = text_of(item.content)
         if item.role == "user":
-            question = UserMessage(content=text)
-            attach(question, await self._files_of(item.content))
-            self.messages.append(question)
+            self.messages.append(question_of(text, await self._files_of(item.content)))
         else:
             self.messages.append(SystemMessage(content=text))
 
@@ -133,9 +127,7 @@ class _HistoryReader:
         files: list[NewAttachment] = []
         for part in () if isinstance(content, str) else content:
             if isinstance(part, InputImage):
-                if not part.image_url.startswith("data:"):
-                    raise InvalidRequest("An image must be a data URL: the server fetches none.")
-                files.append(await self._reader.read(part.image_url))
+                files.append(await self._reader.read(data_url(part.image_url, "An image")))
             elif isinstance(part, InputFile):
                 files.append(await self._reader.read(part.file_data, name=part.filename))
         self.files += files

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, field_validator
 from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
-from ..common.schemas import Effort, History, RequestPart, ServerTools, Several
+from ..common.schemas import Effort, History, RequestPart, ServerTools, Several, TextOr, type_of
 from ..common.tools import function_schema
 
 SERVER_LABEL = "mochi"
@@ -51,10 +51,7 @@ class InputFile(RequestPart):
 InputPart = Annotated[
     InputText | InputRefusal | InputImage | InputFile, Field(discriminator="type")
 ]
-InputContent = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Several[InputPart], Tag("parts")],
-    Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
-]
+InputContent = TextOr[Several[InputPart]]
 
 
 class InputMessage(RequestPart):
@@ -135,7 +132,7 @@ _KINDS = (
 
 
 def _kind_of(value: object) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     if kind is None:
         return "message"
     return kind if kind in _KINDS else "other"
@@ -160,10 +157,7 @@ def ignored_items(items: Sequence[InputItem]) -> list[str]:
     return [*dict.fromkeys(item.type for item in others if item.server_label != SERVER_LABEL)]
 
 
-Input = Annotated[
-    Annotated[str, Tag("text")] | Annotated[History[InputItem], Tag("items")],
-    Discriminator(lambda value: "text" if isinstance(value, str) else "items"),
-]
+Input = TextOr[History[InputItem]]
 
 
 class OfferedFunction(RequestPart):
@@ -187,7 +181,7 @@ class OtherTool(RequestPart):
 
 
 def _tool_kind(value: object) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     return kind if kind in ("function", "mochi") else "other"
 
 
@@ -228,9 +222,7 @@ class AllowedTools(RequestPart):
 
 
 def _choice_kind(value: object) -> str:
-    if isinstance(value, str):
-        return "word"
-    return str(value.get("type") if isinstance(value, dict) else getattr(value, "type", None))
+    return "word" if isinstance(value, str) else str(type_of(value))
 
 
 OfferedTool = Annotated[

@@ -7,18 +7,17 @@ from itertools import groupby
 
 import orjson
 
-from mochi_server.errors import InvalidRequest, JSONObject
+from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import (
-    AssistantMessage,
     Message,
     SystemMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment
 
-from ..common.history import let_others_run
+from ..common.history import data_url, let_others_run, question_of, reply_of
 from .schemas import Part, UIFilePart, UIMessage, UIStepPart, UITextPart, UIToolPart
 
 DENIED = "Error: the user denied this call."
@@ -62,29 +61,24 @@ def _text(parts: Sequence[Part], kind: str = "text") -> str:
 async def _question(
     parts: Sequence[Part], reader: AttachmentReader
 ) -> tuple[UserMessage, list[NewAttachment]]:
-    question = UserMessage(content=_text(parts))
     files: list[NewAttachment] = []
     for part in parts:
         if isinstance(part, UIFilePart):
-            if not part.url.startswith("data:"):
-                raise InvalidRequest("A file must be a data URL: the server fetches none.")
-            files.append(await reader.read(part.url, name=part.filename))
-    attach(question, files)
-    return question, files
+            url = data_url(part.url, "A file")
+            files.append(await reader.read(url, name=part.filename))
+    return question_of(_text(parts), files), files
 
 
 def _step(parts: Sequence[Part]) -> list[Message]:
     """Return a reply of the model and the results of its calls."""
     called = [part for part in parts if isinstance(part, UIToolPart)]
-    reply = AssistantMessage(content=_text(parts), thinking=_text(parts, "reasoning") or None)
-    if called:
-        reply.tool_calls = [
-            ToolCall(id=part.tool_call_id, name=part.name, arguments=_arguments(part)).as_stored()
-            for part in called
-        ]
+    calls = [
+        ToolCall(id=part.tool_call_id, name=part.name, arguments=_arguments(part))
+        for part in called
+    ]
     results = [(part, _result(part)) for part in called]
     return [
-        reply,
+        reply_of(_text(parts), calls, _text(parts, "reasoning")),
         *(
             ToolMessage(content=content, tool_name=part.name, tool_call_id=part.tool_call_id)
             for part, content in results

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
-from pydantic.alias_generators import to_camel
+from pydantic import Discriminator, Field, JsonValue, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import History, InterfaceOptions, ServerTools, Several
+from ..common.schemas import CamelPart, History, InterfaceOptions, ServerTools, Several, type_of
 from ..common.tools import function_schema
 
 TOOL = "tool-"
 """What stands before the name of a tool in the type of a part."""
 
 
-class UIPart(BaseModel):
-    """A part of a request; what is not named is ignored."""
-
-    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
-
-
-class UITextPart(UIPart):
+class UITextPart(CamelPart):
     """A text, or what the model thought."""
 
     type: Literal["text", "reasoning"]
     text: str
 
 
-class UIFilePart(UIPart):
+class UIFilePart(CamelPart):
     """A file."""
 
     type: Literal["file"]
@@ -38,13 +31,13 @@ class UIFilePart(UIPart):
     filename: str | None = None
 
 
-class UIStepPart(UIPart):
+class UIStepPart(CamelPart):
     """The begin of a reply of the model."""
 
     type: Literal["step-start"]
 
 
-class UIApproval(UIPart):
+class UIApproval(CamelPart):
     """What was asked about a call, and decided."""
 
     id: str
@@ -52,7 +45,7 @@ class UIApproval(UIPart):
     reason: str | None = None
 
 
-class UIToolPart(UIPart):
+class UIToolPart(CamelPart):
     """A call and its result."""
 
     type: str
@@ -69,14 +62,14 @@ class UIToolPart(UIPart):
         return self.type.removeprefix(TOOL) if self.tool_name is None else self.tool_name
 
 
-class UIOtherPart(UIPart):
+class UIOtherPart(CamelPart):
     """A part that no model gets, such as a source or data."""
 
     type: str
 
 
 def _kind(value: object) -> str:
-    kind = str(value.get("type") if isinstance(value, dict) else getattr(value, "type", ""))
+    kind = str(type_of(value))
     if kind in ("text", "reasoning"):
         return "text"
     if kind == "dynamic-tool" or kind.startswith(TOOL):
@@ -94,7 +87,7 @@ Part = Annotated[
 ]
 
 
-class UIMessage(UIPart):
+class UIMessage(CamelPart):
     """A message of a front end."""
 
     id: str
@@ -102,7 +95,7 @@ class UIMessage(UIPart):
     parts: Several[Part]
 
 
-class UITool(UIPart):
+class UITool(CamelPart):
     """A function that the client runs."""
 
     type: Literal["function"]
