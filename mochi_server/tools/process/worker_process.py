@@ -319,15 +319,20 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def how_it_ended(code: int) -> str:
+    """Return how a process has ended: ``ended with exit code 1``."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    return f"was killed by signal {name}"
+
+
 def _ending(code: int, *, is_confined: bool) -> str:
     if is_confined and code == OVER_LIMIT:
         return "the tool's process went over a limit of its sandbox, as the log says"
     if is_confined and code > SIGNALLED:
         code = SIGNALLED - code
-    if code >= 0:
-        return f"the tool's process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = str(-code)
-    return f"the tool's process was killed by signal {name}"
+    return f"the tool's process {how_it_ended(code)}"

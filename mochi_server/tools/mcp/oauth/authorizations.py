@@ -21,6 +21,7 @@ from ....core.files import make_folder, replace_file
 from ....core.logs import one_line
 from ....errors import JSONObject, McpAuthorizationInvalid
 from ..config.entry import McpServerConfig, McpServerUnusable
+from ..failures import reason_of
 from ..secret_values import SecretValues
 from .tokens import TokenFile, key_of
 
@@ -111,7 +112,7 @@ class McpAuthorizations:
             except TimeoutError:
                 self._failures[config.name] = "nobody has authorized it in time"
             except Exception as error:  # noqa: BLE001 - of the SDK and of the server
-                reason = one_line(secrets.redacted(_text(error)))
+                reason = one_line(secrets.redacted(reason_of(error)))
                 self._failures[config.name] = f"it was not authorized: {reason}"
             finally:
                 self._pending.pop(config.name, None)
@@ -186,9 +187,3 @@ class McpAuthorizations:
             answered.unlink(missing_ok=True)
             raise McpAuthorizationInvalid
         return str(waiting["server"])
-
-
-def _text(error: BaseException) -> str:
-    while causes := getattr(error, "exceptions", None):
-        error = causes[0]
-    return str(error) or type(error).__name__

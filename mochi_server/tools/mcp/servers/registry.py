@@ -106,15 +106,19 @@ class McpServers:
 
         A server of which nothing is known begins to start; nothing is waited for.
         """
-        async with self._reading:
-            config = await self.config_file.read()
-            if not self.closed and config is not self._config and not config.is_unreadable:
-                await self._apply(config)
-            elif config.is_unreadable:  # half of what somebody writes: what was known stays
-                self._config = replace(self._config, problems=config.problems)
+        await self._read()
         if not self.closed:
             self._start_unknown()
         return self.servers
+
+    async def _read(self) -> None:
+        """Read the configuration if it has changed; nothing is started."""
+        async with self._reading:
+            config = await self.config_file.read()
+            if config.is_unreadable:  # half of what somebody writes: what was known stays
+                self._config = replace(self._config, problems=config.problems)
+            elif config is not self._config and not self.closed:
+                await self._apply(config)
 
     def _start_unknown(self) -> None:
         """Let servers of which nothing is known start one after the other, soon.
@@ -192,10 +196,7 @@ class McpServers:
     async def status(self) -> list[McpServerStatus]:
         """Return every server of the configuration; nothing is started."""
         await self.approved.refresh()
-        async with self._reading:
-            config = await self.config_file.read()
-            if not self.closed and config is not self._config and not config.is_unreadable:
-                await self._apply(config)
+        await self._read()
         return [self._status_of(config) for config in self.configs.values()]
 
     def _status_of(self, config: McpServerConfig) -> McpServerStatus:
@@ -208,10 +209,7 @@ class McpServers:
         )
         if server is None:
             return status
-        every = [
-            server,
-            *(each for key, each in self._of_sessions.items() if key[0] == config.name),
-        ]
+        every = self._all_of(server)
         running = [each for each in every if each.connection is not None]
         shown = next((each for each in every if each.state == "ready"), server)
         facts = server.facts or ServerFacts()

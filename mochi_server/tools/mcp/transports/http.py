@@ -146,9 +146,18 @@ class _Client(httpx2.AsyncClient):
             self._on_end(reason)
 
 
-class _LimitedStream(httpx2.AsyncByteStream):
+class _BodyStream(httpx2.AsyncByteStream):
+    """A body, or a stream of events, that is changed on its way."""
+
     def __init__(self, stream: Any) -> None:  # noqa: ANN401 - sync or async, as the base has it
         self._stream = stream
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _LimitedStream(_BodyStream):
+    """A whole body, which is shortened."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces: list[bytes] = []
@@ -160,15 +169,9 @@ class _LimitedStream(httpx2.AsyncByteStream):
                 raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE // 2**20} MiB")
         yield await shortened(valid_utf8(b"".join(pieces)))
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
-
-class _ShortenedEvents(httpx2.AsyncByteStream):
+class _ShortenedEvents(_BodyStream):
     """A stream of events, each with a message in one line, of which long ones are shortened."""
-
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - as above
-        self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         begun: list[bytes] = []
@@ -188,9 +191,6 @@ class _ShortenedEvents(httpx2.AsyncByteStream):
             begun, size = [rest], len(rest)
         yield b"".join(begun)
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
 
 async def _shortened_line(line: bytes) -> bytes:
     if len(line) <= FEW_BYTES or not line.startswith(DATA):
@@ -198,11 +198,11 @@ async def _shortened_line(line: bytes) -> bytes:
     return DATA + await shortened(line.removeprefix(DATA))
 
 
-class _LimitedEvents(httpx2.AsyncByteStream):
+class _LimitedEvents(_BodyStream):
     """A stream of events, of which one that is too large is told before the SDK gives it up."""
 
     def __init__(self, stream: Any, on_end: Callable[[str], None]) -> None:  # noqa: ANN401 - as above
-        self._stream = stream
+        super().__init__(stream)
         self._on_end = on_end
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -215,6 +215,3 @@ class _LimitedEvents(httpx2.AsyncByteStream):
             if size > MAX_EVENT:
                 self._on_end(f"it sent an event of more than {MAX_EVENT // 2**20} MiB")
             yield piece
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

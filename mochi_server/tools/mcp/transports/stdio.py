@@ -23,7 +23,7 @@ from pydantic_core import from_json
 
 from ....core.aio import pipe_end
 from ....core.utf8 import valid_utf8
-from ...process.worker_process import kill_group
+from ...process.worker_process import how_it_ended, kill_group
 from .limits import (
     EDGE,
     MAX_MESSAGE,
@@ -225,7 +225,7 @@ class _ServerProcess:
         self._has_ended.set()
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._is_read.wait()
-        reason = _ending(code)
+        reason = f"its process {how_it_ended(code)}"
         last = self._log.last if code else ""
         self.note_end(f"{reason} ({last[:SHOWN_RUBBISH]})" if last else reason)
 
@@ -275,15 +275,6 @@ def _kill_with_us(lifeline: int, group: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    try:
-        return f"its process was killed by signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"its process was killed by signal {-code}"
 
 
 @dataclass(frozen=True, slots=True)
