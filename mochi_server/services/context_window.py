@@ -257,6 +257,24 @@ async def learn_window(
     windows.loaded(model, window)
 
 
+async def window_beside(
+    windows: DynamicContextWindowService,
+    model: str,
+    provider: Provider,
+    name: str,
+    config: ContextWindowConfig | None,
+) -> Window:
+    """Return the window for a question that is not of a chat, which does not make it larger.
+
+    Raises:
+        ProviderError: the model, of this name at its provider, cannot be asked.
+    """
+    info = await provider.show_model(name)
+    await learn_window(windows, model, provider, name)
+    ours = provider.capabilities.context_size
+    return windows.decide(model, info, config, usage=0, ours=ours)
+
+
 def safe_limit(info: ModelInfo) -> int:
     """Return the most tokens of a model to use; the initial window if they are unknown."""
     if not info.context_length:

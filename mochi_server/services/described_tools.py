@@ -119,9 +119,13 @@ def format_of_call(tools: Sequence[JSONObject]) -> JsonSchemaFormat:
 def with_instruction(messages: Sequence[JSONObject], text: str) -> list[JSONObject]:
     """Return messages with a text at the end of the system prompt, which may be new."""
     first = messages[0] if messages and messages[0].get("role") == "system" else None
-    texts = [str((first or {}).get("content") or ""), text]
-    system = {"role": "system", **(first or {}), "content": "\n\n".join(filter(None, texts))}
-    return [system, *(messages if first is None else messages[1:])]
+    return [instructed(first, text), *(messages if first is None else messages[1:])]
+
+
+def instructed(system: JSONObject | None, text: str) -> JSONObject:
+    """Return a system message with a text at its end."""
+    texts = [str((system or {}).get("content") or ""), text]
+    return {"role": "system", **(system or {}), "content": "\n\n".join(filter(None, texts))}
 
 
 def with_calls_as_text(messages: Sequence[JSONObject]) -> list[JSONObject]:

@@ -24,7 +24,7 @@ from .compaction.covered import covered_part
 from .compaction.fitting import LongHistory
 from .compaction.text import HistoryRoom
 from .context_window import DynamicContextWindowService, Window, budget_of, record, room_for_tools
-from .described_tools import DescribedTools, describe, with_calls_as_text
+from .described_tools import DescribedTools, describe, instructed, with_calls_as_text
 from .history import FittedHistory, estimate, objects, system_of, usage_of
 from .models.resolver import ModelSetup
 from .response_format import instruction
@@ -276,7 +276,7 @@ class RequestBuilder:
         own = system_of(session)
         system = self.setup.system_message(own)
         if self.response_format is not None and not has_format:
-            system = _instructed(system, self.response_format)
+            system = instructed(system, instruction(self.response_format))
         return LongHistory(
             system=system,
             backwards=lambda count: self._backwards(session, count),
@@ -376,12 +376,6 @@ class RequestBuilder:
         is_whole = not self.dropped and not self.has_files
         if message.prompt_eval_count and is_whole and self.window is not None:
             self.windows.calibrate(self.model.full_name, self.sent, message.prompt_eval_count)
-
-
-def _instructed(system: JSONObject | None, response_format: ResponseFormat) -> JSONObject:
-    """Return the system message with what the model is to know of the format."""
-    texts = [str((system or {}).get("content") or ""), instruction(response_format)]
-    return {"role": "system", **(system or {}), "content": "\n\n".join(filter(None, texts))}
 
 
 def _count(overflow: ContextOverflow, key: str) -> int:

@@ -21,7 +21,7 @@ from ...sessions import ChatSession
 from ...sessions.codec import id_of, is_user
 from ...sessions.messages import MANY_MESSAGES
 from ...sessions.types import HistorySummary
-from ..context_window import DynamicContextWindowService, learn_window
+from ..context_window import DynamicContextWindowService, learn_window, window_beside
 from ..summaries.schedule import LastReadConversations
 from ..summaries.text import PART_TOKENS, SHORT_PART_TOKENS, UNKNOWN_WINDOW, TokenBudget
 from ..summaries.writer import Loading, ModelNotLoaded
@@ -95,13 +95,15 @@ class CompactionWriter:
             return None
         notes, start = _notes_before(messages[:end], start, covered)
         provider, name = self.providers.resolve(model)
-        size, num_ctx = await self._window(session, model, provider, name)
+        config = session.metadata.context_window_config if model == session.metadata.model else None
+        window = await window_beside(self.windows, model, provider, name, config)
+        size = window.num_ctx or window.size or UNKNOWN_WINDOW
         loading = Loading.ALWAYS if at_once else Loading.NEVER
         if not loading.allows(await provider.load_state(name)):
             raise ModelNotLoaded(model)
         self.last_read.forget(self.windows.weights_key(model))
         is_short = not at_once and await provider.reads_cancelled_prompts()
-        writing = _WritingModel(provider, name, num_ctx)
+        writing = _WritingModel(provider, name, window.num_ctx)
         most = min(room.summary_tokens, size // 4)
         budget = _budget_of(size, most, self.windows.ratio(model), is_short=is_short)
         new, covered_end = await writing.notes_of(messages[:end], start, notes, budget)
@@ -132,22 +134,6 @@ class CompactionWriter:
             ours=provider.capabilities.context_size,
         )
         return HistoryRoom.of_window(size or UNKNOWN_WINDOW, most, self.windows.ratio(model))
-
-    async def _window(
-        self, session: ChatSession, model: str, provider: Provider, name: str
-    ) -> tuple[int, int | None]:
-        """Return the tokens of the model's window, and the size to send; it is not made larger."""
-        info = await provider.show_model(name)
-        await learn_window(self.windows, model, provider, name)
-        config = session.metadata.context_window_config
-        window = self.windows.decide(
-            model,
-            info,
-            config if model == session.metadata.model else None,
-            usage=0,
-            ours=provider.capabilities.context_size,
-        )
-        return window.num_ctx or window.size or UNKNOWN_WINDOW, window.num_ctx
 
 
 @dataclass(frozen=True, slots=True)

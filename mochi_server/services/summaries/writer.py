@@ -12,7 +12,7 @@ from ...providers.base import LoadState, ModelRequest, Provider
 from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import ConversationSummary, SessionMetadata
-from ..context_window import DynamicContextWindowService, learn_window
+from ..context_window import DynamicContextWindowService, window_beside
 from ..summary_model import SummaryModelManager
 from .schedule import LastReadConversations
 from .text import PART_TOKENS, SHORT_PART_TOKENS, SummaryPart, SummaryReply, TokenBudget, next_part
@@ -147,16 +147,9 @@ class SummaryWriter:
         part_tokens: int,
     ) -> tuple[TokenBudget, int | None]:
         """Return what fits into the model's window, which is not made larger, and its size."""
-        info = await provider.show_model(name)
-        await learn_window(self.windows, model, provider, name)
         is_of_chat = model == await self.models.of_chat(metadata)
-        window = self.windows.decide(
-            model,
-            info,
-            metadata.context_window_config if is_of_chat else None,
-            usage=0,
-            ours=provider.capabilities.context_size,
-        )
+        config = metadata.context_window_config if is_of_chat else None
+        window = await window_beside(self.windows, model, provider, name, config)
         size, ratio = window.num_ctx or window.size, self.windows.ratio(model)
         return TokenBudget.of(size, self._most_tokens, ratio, part_tokens), window.num_ctx
 
