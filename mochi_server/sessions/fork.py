@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import orjson
 
 from ..core.aio import in_thread, run_to_completion
 from ..errors import JSONObject, MessageNotFound, StorageError
-from .attachments import AttachmentStore, attachments_of
+from .attachments import AttachmentStore
 from .manager import SessionManager
 from .session import ChatSession
 from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN
@@ -55,7 +55,8 @@ async def fork_session(
     async def store() -> ChatSession:
         fork = await sessions.create(before.model, prepare=prepare)
         try:
-            await attachments.copy(session_id, fork.session_id, {*_attachments_of(lines)})
+            named = {str(each["attachment_id"]) for each in fork.attachments()}
+            await attachments.copy(session_id, fork.session_id, named)
         except StorageError:
             await sessions.delete(fork.session_id)
             raise
@@ -83,12 +84,6 @@ def lines_until(session: ChatSession, message_id: str | None) -> tuple[Sequence[
             end += 1
     last = _read(lines[end - 1]).get("message_id") if end else None
     return lines[:end], last if isinstance(last, str) else None
-
-
-def _attachments_of(lines: Sequence[bytes]) -> Iterator[str]:
-    for line in lines:
-        if b'"attachments"' in line:
-            yield from (str(each["attachment_id"]) for each in attachments_of(_read(line)))
 
 
 def _read(line: bytes) -> JSONObject:

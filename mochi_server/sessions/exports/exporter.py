@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from enum import Enum
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from ...core.aio import in_thread
 from ...errors import AttachmentNotFound
-from ..attachments import AttachmentStore, attachments_of
+from ..attachments import AttachmentStore
 from ..manager import SessionManager
 from ..session import ChatSession
 from .html_page import as_html
@@ -111,13 +112,8 @@ async def _files_of(
 ) -> dict[str, bytes]:
     """Return the attachments that are there, and not known already, by their ids."""
     files: dict[str, bytes] = {}
-    for message in session.messages:
-        for entry in attachments_of(message.as_stored()):
-            attachment_id = str(entry["attachment_id"])
-            if attachment_id in known:
-                continue
-            try:
+    for entry in session.attachments():
+        if (attachment_id := str(entry["attachment_id"])) not in known:
+            with suppress(AttachmentNotFound):
                 files[attachment_id] = await attachments.read(session.session_id, attachment_id)
-            except AttachmentNotFound:
-                continue
     return files

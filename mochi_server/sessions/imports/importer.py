@@ -12,7 +12,7 @@ from typing import Final
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.progress import Advance
 from ...errors import CannotImport, Forbidden, SessionExists, StorageError
-from ..attachments import AttachmentReader, AttachmentStore, attachments_of
+from ..attachments import AttachmentReader, AttachmentStore
 from ..manager import SessionManager
 from .conversation import Files, SourceConversation
 from .fields import LeftOut
@@ -117,8 +117,7 @@ class Importer:
         session = await self.sessions.get(session_id)
         names = {
             str(entry["attachment_id"]): str(entry.get("name") or "")
-            for message in session.messages
-            for entry in attachments_of(message.as_stored())
+            for entry in session.attachments()
         }
         for attachment_id, name in sorted(names.items()):
             file = files.find(attachment_id)
