@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -105,9 +106,12 @@ def failing(get_response):
 async def test_a_failure_outside_the_routes_is_logged_once_with_its_trace(mochi, settings, caplog):
     settings.MIDDLEWARE = [f"{__name__}.failing"]
     handler, sent = MochiASGIHandler(), []
+    parts = [b""]
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if not parts:  # it stays until it is answered
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": parts.pop(), "more_body": False}
 
     async def send(message):
         sent.append(message)
