@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def requests_of(output: str) -> int:
     return int(found[1])
 
 
-ALONE = "--phases=examples,coverage,fuzzing"
+slow = partial(pytest.param, marks=pytest.mark.slow)
+ALONE = "--phases=coverage,fuzzing"
 TOOLS = "/(tools|mcp|confirmations|policies|agents)"
 ASK_A_MODEL = (
     "--exclude-path-regex=/(tools|mcp|confirmations|policies|audit|tags|files|attachments|variants)",
@@ -166,18 +168,18 @@ ASK_A_MODEL = (
 @pytest.mark.parametrize(
     ("options", "least_requests", "least_turns"),
     [
-        ((ALONE, "--include-path-regex=/sessions"), 700, 0),
-        ((ALONE, "--include-path-regex=/chat/"), 700, 21),
-        ((ALONE, f"--include-path-regex={TOOLS}"), 700, 0),
-        ((ALONE, f"--exclude-path-regex=/sessions|/chat/|{TOOLS}"), 700, 0),
-        (("--phases=stateful",), 6, 0),  # one after the other
+        pytest.param(("--phases=examples",), 200, 10, id="examples"),
+        slow((ALONE, "--include-path-regex=/sessions"), 700, 0, id="sessions"),
+        slow((ALONE, "--include-path-regex=/chat/"), 700, 21, id="turns"),
+        slow((ALONE, f"--include-path-regex={TOOLS}"), 700, 0, id="tools"),
+        slow((ALONE, f"--exclude-path-regex=/sessions|/chat/|{TOOLS}"), 700, 0, id="others"),
+        slow(("--phases=stateful",), 6, 0, id="all"),  # one after the other
     ],
-    ids=["sessions", "turns", "tools", "others", "all"],
 )
 async def test_every_answer_is_as_documented_whatever_is_asked(
     folder: Path, options: tuple[str, ...], least_requests: int, least_turns: int
 ) -> None:
-    """In parts, so that none is still running when all other tests have ended."""
+    """What the document has as examples, then what is made of it, in parts of like length."""
     async with (
         FakeOllama(any_model=True) as ollama,
         running_server(data_dir=folder, ollama=ollama) as server,
@@ -190,6 +192,7 @@ async def test_every_answer_is_as_documented_whatever_is_asked(
         await is_unharmed(server)
 
 
+@pytest.mark.slow
 async def test_without_ollama_every_answer_is_as_documented_too(folder: Path) -> None:
     async with running_server(data_dir=folder, ollama=None) as server:
         options = ("--max-examples=5", "--phases=examples,coverage", *ASK_A_MODEL)
