@@ -31,6 +31,7 @@ from mochi_server.core.caller import LOOPBACK, SERVER, Caller, serving, set_call
 from tests.support import forked
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
+from tests.support.rewriting import rewrite_share
 from tests.support.server import Server, running_server
 from tests.support.turns import Bench, bench
 
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         trust_one()
     if not config.option.fresh_servers:
         forked.allow_forks()
+    rewrite_share(config)
 
 
 def _take_no_constants_of_modules() -> None:
