@@ -53,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="start every server as a new interpreter, none as a fork (tests/support/forked.py)",
     )
+    parser.addoption(
+        "--only-slow-below",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="of the tests in this folder, run only what is marked slow (.ci/run)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,6 +101,17 @@ def _take_no_constants_of_modules() -> None:
         return providers.Constants() if of_hypothesis().derandomize else constants_of_modules()
 
     providers._get_local_constants = constants
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    folders = {Path(folder).absolute() for folder in config.option.only_slow_below}
+
+    def is_left_out(item: pytest.Item) -> bool:
+        return not folders.isdisjoint(item.path.parents) and not item.get_closest_marker("slow")
+
+    if left_out := [item for item in items if is_left_out(item)]:
+        items[:] = [item for item in items if not is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:
