@@ -21,18 +21,18 @@ from tests.support.page import (
 )
 from tests.support.server import ROOT
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("box")
     shutil.copytree(ROOT / "examples/data", folder, dirs_exist_ok=True)
-    async with browser_with_server(folder) as shared:
+    async with browser_with_server(browser, folder) as shared:
         yield shared
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page() as page:
         yield page

@@ -15,13 +15,13 @@ from tests.support.folded_runs import RUNS
 from tests.support.images import png
 from tests.support.page import LEAVE_UNSETTLED, answered, scripted, send
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"width": 393, "height": 851}
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page() as page:
         yield page

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.page import answered, expect_accessible, scripted, send
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 

@@ -22,7 +22,7 @@ from tests.support.page import (
 from tests.support.server import ROOT
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 CALL = [{"tool_call": [{"name": "add_numbers", "args": {"a": 2, "b": 3}}]}]
 TOOLS = '''
@@ -69,13 +69,13 @@ __all__ = ["add_numbers", "say", "same", "write"]
 ASKING = {"tools": ["add_numbers"], "execution_policy": "always_confirm"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     (folder / "tools").mkdir()
     (folder / "tools" / "__init__.py").write_text(TOOLS)
     agents = ROOT / "examples" / "data" / "agents"
-    async with browser_with_server(folder, agents_dir=agents) as shared:
+    async with browser_with_server(browser, folder, agents_dir=agents) as shared:
         yield shared
 
 
@@ -612,11 +612,13 @@ def call_of_scribe(*steps):
     return {"name": "agent", "args": arguments}
 
 
-async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_it(tmp_path):
+async def test_a_call_is_decided_while_the_conversation_goes_on_above_and_below_it(
+    browser, tmp_path
+):
     for path, content in {"tools/__init__.py": TOOLS, "agents/scribe/SKILL.md": SCRIBE}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(content)
-    async with browser_with_server(tmp_path, test_words_per_second=50) as shared:
+    async with browser_with_server(browser, tmp_path, test_words_per_second=50) as shared:
         session = await shared.server.new_session(
             "lorem",
             agent_settings={"enabled_agents": ["scribe"]},

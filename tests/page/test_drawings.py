@@ -18,7 +18,7 @@ from tests.support.page import (
 )
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 DIAGRAM = "flowchart LR\n  A[Question] --> B[Answer]"
 CHART = {
@@ -156,8 +156,8 @@ async def test_a_drawing_loads_nothing_and_runs_nothing(shared):
         shared.problems.clear()
 
 
-async def test_one_setting_switches_drawings_off(tmp_path):
-    async with browser_with_server(tmp_path, drawings=False) as own, own.page() as page:
+async def test_one_setting_switches_drawings_off(browser, tmp_path):
+    async with browser_with_server(browser, tmp_path, drawings=False) as own, own.page() as page:
         await send(page, scripted(fence("mermaid", DIAGRAM)))
         await answered(page)
         await expect(page.locator(".answer pre").first).to_be_visible()

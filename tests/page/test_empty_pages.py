@@ -9,7 +9,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import browser_with_server, expect_accessible
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ async def test_a_chat_without_tools_or_agents_leads_to_how_to_add_one(shared, na
         await expect(page.get_by_role("group", name="Example")).to_be_visible()
 
 
-async def test_the_examples_of_a_tool_and_an_agent_are_one(tmp_path):
-    async with browser_with_server(tmp_path) as own, own.page() as page:
+async def test_the_examples_of_a_tool_and_an_agent_are_one(browser, tmp_path):
+    async with browser_with_server(browser, tmp_path) as own, own.page() as page:
         for name, file in (
             ("tools", "tools/letters/__init__.py"),
             ("agents", "agents/proofreader/SKILL.md"),

@@ -20,7 +20,7 @@ from tests.support.page import (
 )
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 WHOLE = re.compile(r"Sunday, December 24, 2023\b.*\b10:00")
 CHATS = [
@@ -49,9 +49,9 @@ def exported(title, time, is_archived):
     }  # fmt: skip
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
-    async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
+    async with browser_with_server(browser, tmp_path_factory.mktemp("page")) as shared:
         chats = [exported(*chat) for chat in CHATS]
         status, result = await shared.server.post("/sessions/import?model=lorem", chats)
         assert (status, len(result["imported"])) == (200, 3), result
@@ -62,7 +62,7 @@ async def shared(tmp_path_factory):
         yield shared
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page(timezone_id="UTC") as page:
         yield page

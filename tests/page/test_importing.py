@@ -12,7 +12,7 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.page import expect_accessible
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 DROP = """
 ([place, name, text]) => {
@@ -41,7 +41,7 @@ def claude(*conversations):
     ])  # fmt: skip
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page("/#/import") as page:
         yield page

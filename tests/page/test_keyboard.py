@@ -20,7 +20,7 @@ from tests.support.page import (
 from tests.support.tools import function, write_tools
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 STALL = {"stall": {"seconds": 3600, "after_words": 3}}
 MOST_STEPS = 80
@@ -29,15 +29,15 @@ FOCUSED = (
 )
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     write_tools(folder / "tools", init=function("add") + "\n__all__ = ['add']\n")
-    async with browser_with_server(folder) as shared:
+    async with browser_with_server(browser, folder) as shared:
         yield shared
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page() as page:
         await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()

@@ -12,7 +12,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import answered, choose_model, scripted, send, the_chat
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 STALL = {"stall": {"seconds": 3600, "after_words": 4}}
 

@@ -12,7 +12,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import drawn
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize("part", ["texts.js", "main.js", "layout.css"])

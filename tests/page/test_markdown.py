@@ -12,7 +12,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import answered, scripted, send
 from tests.support.server import ROOT
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 RULES = json.loads((ROOT / "tests/data/markdown.json").read_text())
 SEEN = """async texts => {

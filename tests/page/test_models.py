@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Route, async_playwright, expect
+from playwright.async_api import Route, expect
 
-from tests.support.chromium import CHROMIUM, needs_chromium
+from tests.support.chromium import needs_chromium
 from tests.support.local_model import folder_with_model
 from tests.support.model_hub import CONTENT, NAME, running_hub
 from tests.support.page import (
@@ -27,14 +27,14 @@ from tests.support.page import (
 from tests.support.server import ROOT, running_server
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     tools = ROOT / "examples" / "data" / "tools"
-    async with browser_with_server(folder, tools_dir=tools) as shared:
+    async with browser_with_server(browser, folder, tools_dir=tools) as shared:
         yield shared
 
 
@@ -377,22 +377,22 @@ async def test_suggestions_take_no_click_when_they_have_just_moved(shared):
         await expect(first).to_be_disabled()
 
 
-async def test_a_suggestion_whose_tools_are_not_there_is_not_made(tmp_path):
+async def test_a_suggestion_whose_tools_are_not_there_is_not_made(browser, tmp_path):
     (tmp_path / "tools").mkdir()
     source = ROOT / "examples" / "data" / "tools" / "calculator.py"
     (tmp_path / "tools" / "__init__.py").write_text(source.read_text())
-    async with browser_with_server(tmp_path) as shared, shared.page() as page:
+    async with browser_with_server(browser, tmp_path) as shared, shared.page() as page:
         await expect(page.locator(".suggestions button")).to_have_count(3)
         await expect(page.locator(".suggestions")).to_contain_text("square root")
         await expect(page.locator(".suggestions")).not_to_contain_text("Tokyo")
 
 
 @pytest.mark.slow
-async def test_the_built_in_model_says_what_it_is_and_answers_what_is_offered(tmp_path):
+async def test_the_built_in_model_says_what_it_is_and_answers_what_is_offered(browser, tmp_path):
     models = folder_with_model(tmp_path)
     tools = ROOT / "examples" / "data" / "tools"
     server = {"environment": "production", "models_dir": models, "tools_dir": tools}
-    async with browser_with_server(tmp_path, **server) as shared, shared.page() as page:
+    async with browser_with_server(browser, tmp_path, **server) as shared, shared.page() as page:
         await expect(page.locator(".greeting")).to_contain_text("it cannot call tools")
         await expect(page.locator(".suggestions button")).to_have_count(3)
         await page.get_by_role("button", name="What is the capital of France?").click()
@@ -413,7 +413,7 @@ main()
 """A server that knows one more model."""
 
 
-async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path):
+async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(browser, tmp_path):
     (tmp_path / "data").mkdir()
     with running_hub() as hub:
         async with (
@@ -422,12 +422,8 @@ async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path
                 models_dir=tmp_path / "models",
                 command=("-c", SERVER, hub.url, "--port", "0"),
             ) as server,
-            async_playwright() as playwright,
+            await browser.new_page() as page,
         ):
-            browser = await playwright.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-            )
-            page = await browser.new_page()
             await page.goto(server.url)
             await expect(page.get_by_role("heading", level=1)).to_have_text("There is no model yet")
             first = page.locator(".greeting .card-head").first
@@ -449,4 +445,3 @@ async def test_a_model_is_fetched_with_its_progress_also_after_a_reload(tmp_path
             await expect(page.get_by_role("button", name=f"Fetch {NAME}")).to_have_count(0)
             assert len(hub.requests) == 1
             assert (tmp_path / "models" / "tiny-1m.gguf").stat().st_size == len(CONTENT)
-            await browser.close()

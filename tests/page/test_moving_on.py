@@ -12,7 +12,7 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import answered, drawn, held, scripted, send, the_chat
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 REFUSAL = {"error": {"code": "PROVIDER_BUSY", "message": "Too much at once."}}
 TEA = {"name": "tea.txt", "mimeType": "text/plain", "buffer": b"Green."}

@@ -11,14 +11,14 @@ import aiohttp
 import anyio
 import pytest
 from aiohttp import web
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from mochi_project.http.page import FOLDER
-from tests.support.chromium import CHROMIUM, needs_chromium
+from tests.support.chromium import needs_chromium
 from tests.support.page import AXE, LIMIT
 from tests.support.server import connector, running_server
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 SERVER = """
 import os, sys
@@ -86,26 +86,22 @@ async def proxy_to(url: str):
 
 
 @asynccontextmanager
-async def app_window():
+async def app_window(browser):
     """A window without the bars of a browser, as an installed app has it."""
-    async with async_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        page = await browser.new_page()
+    async with await browser.new_page() as page:
         page.set_default_timeout(LIMIT)
         await page.add_init_script(IS_APP)
         yield page
-        await browser.close()
 
 
 @pytest.mark.parametrize("is_below", [False, True], ids=["root", "below a path"])
 async def test_the_app_says_that_it_is_not_connected_and_comes_back_as_it_is_then(
-    tmp_path, is_below
+    browser, tmp_path, is_below
 ):
     files = shutil.copytree(FOLDER, tmp_path / "files")
     (tmp_path / "data").mkdir()
     async with AsyncExitStack() as stack:
-        page = await stack.enter_async_context(app_window())
+        page = await stack.enter_async_context(app_window(browser))
         async with server_of(files, tmp_path / "data") as server:
             root = server.url
             if is_below:

@@ -25,7 +25,7 @@ from tests.support.page import (
 from tests.support.server import ROOT
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 PAGES = [
     "", "inbox", "models", "tools", "agents", "prompts", "prompts/helpful.md", "new-prompt",
@@ -62,13 +62,13 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(data):
-    async with browser_with_server(data) as shared:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, data):
+    async with browser_with_server(browser, data) as shared:
         yield shared
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page() as page:
         yield page
@@ -299,8 +299,8 @@ async def test_mcp_servers_are_added_restarted_switched_off_and_removed(shared, 
     await expect(other).to_have_count(0)
 
 
-async def test_a_whole_block_of_mcp_servers_is_added_at_once(tmp_path):
-    async with browser_with_server(tmp_path) as shared, shared.page() as page:
+async def test_a_whole_block_of_mcp_servers_is_added_at_once(browser, tmp_path):
+    async with browser_with_server(browser, tmp_path) as shared, shared.page() as page:
         await visit(page, shared, "servers")
         await expect(page.get_by_text("There are no servers.")).to_be_visible()
         await page.get_by_role("button", name="Add an MCP server").click()
@@ -344,21 +344,21 @@ async def test_health_shows_providers_and_what_the_doctor_finds(shared, page):
     await expect(findings.get_by_text("Python 3.")).to_be_visible()
 
 
-async def test_health_shows_what_is_wrong_with_a_provider(tmp_path):
+async def test_health_shows_what_is_wrong_with_a_provider(browser, tmp_path):
     (tmp_path / "models").mkdir()
     settings = {"environment": "production", "models_dir": tmp_path / "models"}
-    async with browser_with_server(tmp_path, **settings) as shared, shared.page() as page:
+    async with browser_with_server(browser, tmp_path, **settings) as shared, shared.page() as page:
         await visit(page, shared, "health")
         provider = page.locator(".page li.card").filter(has_text="local")
         await expect(provider).to_contain_text("mochi-server pull")
         await expect(page.get_by_text("Loading…")).to_have_count(0)
 
 
-async def test_without_a_model_a_chat_says_what_to_do(tmp_path):
+async def test_without_a_model_a_chat_says_what_to_do(browser, tmp_path):
     (tmp_path / "models").mkdir()
     settings = {"environment": "production", "models_dir": tmp_path / "models"}
     settings |= {"ollama_host": "http://127.0.0.1:9"}  # nothing listens there
-    async with browser_with_server(tmp_path, **settings) as shared, shared.page() as page:
+    async with browser_with_server(browser, tmp_path, **settings) as shared, shared.page() as page:
         await expect(page.get_by_text("Ollama is not running.")).to_be_visible()
         await expect(page.get_by_role("button", name="Check again")).to_be_visible()
         for path in ("rules", "presets", "servers"):

@@ -22,7 +22,7 @@ from tests.support.page import (
 )
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 TOKEN = "t0ken"
 HOSTILE = "\n\n".join(
@@ -45,10 +45,10 @@ HOSTILE = "\n\n".join(
 )
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    async with browser_with_server(folder, api_token=TOKEN) as shared:
+    async with browser_with_server(browser, folder, api_token=TOKEN) as shared:
         shared.server.http.headers["Authorization"] = f"Bearer {TOKEN}"
         yield shared
 

@@ -13,10 +13,10 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import expect_accessible
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     """The page with three chats, none of which is open."""
     for title in ("Tea", "Coffee", "Bread"):

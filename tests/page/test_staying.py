@@ -13,12 +13,12 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import answered, drawn, without_timers
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True}
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def ids(shared):
     """Ids of three chats by their titles; the last is the first of the lists."""
     yield {
@@ -29,7 +29,7 @@ async def ids(shared):
         await shared.server.request("DELETE", f"/sessions/{session['session_id']}")
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared, ids):
     async with shared.page() as page:
         await expect_order(page.locator(".session"), "Milk", "Coffee", "Tea")

@@ -13,12 +13,12 @@ from tests.support.chromium import needs_chromium
 from tests.support.page import expect_accessible
 from tests.support.waiting import until
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 CHATS = (("Tea", ["drink"]), ("Coffee", ["drink", "dear"]), ("Bread", ["food/ä #1"]))
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     """The page with three chats that have tags."""
     for title, tags in CHATS:

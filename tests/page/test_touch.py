@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from tests.support.chromium import needs_chromium
 from tests.support.page import answered, expect_accessible, scripted
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"viewport": {"width": 393, "height": 727}, "has_touch": True, "is_mobile": True}
 SMALL = """() => [...document.querySelectorAll(
@@ -23,7 +23,7 @@ SMALL = """() => [...document.querySelectorAll(
 """What of the page is less than 40 pixels wide or high, but for links in a text."""
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(shared):
     async with shared.page(**PHONE) as page:
         yield page

@@ -15,7 +15,7 @@ from tests.support.mcp import Wire, known_to, tool
 from tests.support.page import answered, browser_with_server, press, scripted, send
 from tests.support.server import ROOT
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 BOOK = {"name": "travel__book", "args": {"hotel": "Ritz"}}
 SETTINGS = {"tools": ["travel__book"], "execution_policy": "never_confirm"}
@@ -31,8 +31,8 @@ ODD_QUESTION = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     asking = {
         "command": sys.executable,
@@ -43,7 +43,7 @@ async def shared(tmp_path_factory):
     odd = Wire(folder / "odd.json", tools=[tool("ask")], calls={"ask": ask}).entry()
     servers = {"travel": asking, "odd": odd, "trusted": asking | {"mochi": {"trusted": True}}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    async with browser_with_server(folder) as shared:
+    async with browser_with_server(browser, folder) as shared:
         await known_to(shared.server, "travel__book", "odd__ask", "trusted__suggest_and_book")
         yield shared
 

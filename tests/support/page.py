@@ -1,17 +1,17 @@
-"""The page in a real browser, for a module of tests.
+"""The page in a real browser, which all tests of the page in a worker share.
 
-In a module whose tests run in one loop::
+In a module whose tests have a server of their own::
 
-    pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+    pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
-    @pytest_asyncio.fixture(scope="module", loop_scope="module")
-    async def shared(tmp_path_factory):
-        async with browser_with_server(tmp_path_factory.mktemp("page")) as shared:
+    @pytest_asyncio.fixture(scope="module", loop_scope="session")
+    async def shared(browser, tmp_path_factory):
+        async with browser_with_server(browser, tmp_path_factory.mktemp("page")) as shared:
             yield shared
 
 
-    @pytest_asyncio.fixture(loop_scope="module")
+    @pytest_asyncio.fixture(loop_scope="session")
     async def page(shared):
         async with shared.page() as page:
             yield page
@@ -114,19 +114,24 @@ class SharedBrowser:
 
 
 @asynccontextmanager
-async def browser_with_server(folder: Path, **settings: Any) -> AsyncIterator[SharedBrowser]:
-    settings = {"environment": "test", "test_words_per_second": 0} | settings
-    async with (
-        running_server(data_dir=folder, **settings) as server,
-        async_playwright() as playwright,
-    ):
+async def running_browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
-            yield SharedBrowser(browser, server)
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def browser_with_server(
+    browser: Browser, folder: Path, **settings: Any
+) -> AsyncIterator[SharedBrowser]:
+    settings = {"environment": "test", "test_words_per_second": 0} | settings
+    async with running_server(data_dir=folder, **settings) as server:
+        yield SharedBrowser(browser, server)
 
 
 def scripted(*steps: Any, question: str = "Go.", **more: Any) -> str:
