@@ -118,7 +118,7 @@ async def test_a_preset_a_chat_with_it_its_name_and_its_tag_need_no_keys(shared,
             await press(page.get_by_role("dialog").get_by_role("button", name="Save"))
             await expect(page.get_by_role("dialog")).to_have_count(0)
         await open_list()
-        await press(page.get_by_role("button", name="New chat"))
+        await press(page.get_by_role("button", name="New chat", exact=True))
         await expect(page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
         await open_list()
         tags = page.get_by_role("navigation", name="Tags")
