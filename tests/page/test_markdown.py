@@ -317,7 +317,7 @@ DRAWN = f"""async ([seeds, length, pieces]) => {{
 }}"""
 
 
-@pytest.mark.parametrize("pieces", [1, 10])
+@pytest.mark.parametrize("pieces", [1, pytest.param(10, marks=pytest.mark.slow)])
 async def test_of_noise_nothing_is_lost_and_nothing_fails(shared, pieces):
     async with shared.page() as page:
         drawn = await page.evaluate(DRAWN, [list(range(40)), 20_000, pieces])

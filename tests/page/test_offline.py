@@ -94,7 +94,13 @@ async def app_window(browser):
         yield page
 
 
-@pytest.mark.parametrize("is_below", [False, True], ids=["root", "below a path"])
+@pytest.mark.parametrize(
+    "is_below",
+    [
+        pytest.param(False, id="root"),
+        pytest.param(True, id="below a path", marks=pytest.mark.slow),
+    ],
+)
 async def test_the_app_says_that_it_is_not_connected_and_comes_back_as_it_is_then(
     browser, tmp_path, is_below
 ):

@@ -85,7 +85,7 @@ async def visit(page, shared, path):
     await page.goto(f"{shared.server.url}/#/{path}")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 async def test_no_page_has_a_finding_of_axe_or_is_wider_than_a_telephone(shared, theme):
     async with shared.context(color_scheme=theme, bypass_csp=True) as context:
         page = await context.new_page()

@@ -120,6 +120,7 @@ async def full(folder: Path, ollama: FakeOllama) -> AsyncIterator[tuple[Crowd, l
         yield some, [await some.talk(stack) for _ in range(RUNS)]
 
 
+@pytest.mark.slow
 async def test_runs_beyond_the_bound_are_refused_at_once_and_the_others_go_on(
     tmp_path: Path, ollama: FakeOllama
 ):

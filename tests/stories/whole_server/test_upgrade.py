@@ -185,6 +185,7 @@ def as_with_another_catalogue(folder: Path) -> tuple[str, ...]:
     return ("-c", start, "--port", "0")
 
 
+@pytest.mark.slow
 async def test_two_versions_have_a_catalogue_each_until_one_is_gone(
     tmp_path: Path, ollama: FakeOllama
 ):
@@ -223,6 +224,7 @@ async def test_two_versions_have_a_catalogue_each_until_one_is_gone(
         assert await listed(one) == made
 
 
+@pytest.mark.slow
 async def test_doctor_names_the_versions_of_the_processes(tmp_path: Path, ollama: FakeOllama):
     async def findings() -> list[Any]:
         values = environment(data_dir=tmp_path, ollama_host=ollama.url, models_dir=tmp_path / "m")
