@@ -218,7 +218,7 @@ def _run_uvicorn(
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
 
-    from .server.http_protocol import http_protocol  # noqa: PLC0415
+    from .server.http_protocol import KEEP_ALIVE_SECONDS, http_protocol  # noqa: PLC0415
     from .server.socket_protocol import LimitedSocketProtocol, socket_options  # noqa: PLC0415
 
     config = uvicorn.Config(
@@ -233,6 +233,7 @@ def _run_uvicorn(
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
     if settings.workers > 1:

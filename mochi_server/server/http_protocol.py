@@ -46,6 +46,10 @@ HEAD_SECONDS = 30.0
 """Longest wait for the head of a request, also for its first byte on a new connection, and for the
 rest of a request that is answered already."""
 
+KEEP_ALIVE_SECONDS = 125
+"""How long an idle connection is kept: longer than proxies keep theirs, Caddy for two minutes. What
+a proxy sends on one that is just being closed fails, and most do not send a POST again."""
+
 
 def http_protocol(settings: MochiServerSettings) -> type[HttpToolsProtocol]:
     """Return what uvicorn builds for each connection, as ``http`` of its configuration."""

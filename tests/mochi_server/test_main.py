@@ -260,6 +260,19 @@ async def test_the_start_says_how_to_make_a_token_that_its_server_accepts(tmp_pa
         assert (await server.get("/models", headers=headers))[0] != 401
 
 
+@pytest.mark.slow
+async def test_an_idle_connection_is_kept_for_a_proxy_that_uses_it_again(server_of):
+    """Longer than the 5 s of uvicorn, which are less than those of most proxies."""
+    async with server_of() as server:
+        reader, writer = await asyncio.open_connection(port=int(server.url.rpartition(":")[2]))
+        writer.write(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n")
+        with anyio.move_on_after(7) as waiting:
+            await reader.read()  # what is left of the answer, then the end
+        writer.close()
+    assert waiting.cancelled_caught
+
+
 async def test_workers_share_the_port_and_announce_once(ollama_url, server_of):
     async with server_of(ollama=ollama_url, workers=2) as server:
         await server.saw("/stream")

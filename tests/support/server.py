@@ -118,7 +118,9 @@ def environment(**values: Any) -> dict[str, str]:
 
 
 def connector(**options: Any) -> aiohttp.TCPConnector:
-    """Of clients of a server; it closes what idles for 5 s, perhaps just when it is used again."""
+    """Of clients of a server: as uvicorn's own command it closes what idles for 5 s, perhaps just
+    when it is used again.
+    """
     return aiohttp.TCPConnector(keepalive_timeout=2, **options)
 
 
