@@ -18,7 +18,7 @@ import pytest_asyncio
 from mochi_server.sessions import JSONFileStorage
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.raw import RawClient, dropped, events_of
-from tests.support.server import Server, running_server
+from tests.support.server import NOBODY, Server, running_server
 from tests.support.site import Site, running_site
 from tests.support.waiting import until
 
@@ -385,3 +385,19 @@ async def test_who_hangs_up_stops_the_summary(site: Site) -> None:
     await ollama.disconnected()
     none = {"summary": None, "topics": None, "model_used": None}
     assert (await server.get(f"/sessions/{session}/summary"))[1] == none
+
+
+@own_loop
+async def test_without_ollama_streams_are_refused_with_its_address(tmp_path: Path) -> None:
+    """An error before the first byte is a status, not a stream."""
+    async with running_server(data_dir=tmp_path) as server:
+        path = tmp_path / "chat_sessions" / "abcdef0123.json"
+        path.parent.mkdir(exist_ok=True)
+        metadata = {"session_id": "abcdef0123", "model": "qwen3:14b", "format_version": "1.3"}
+        metadata |= {"created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"}
+        path.write_text(json.dumps({"metadata": metadata, "messages": []}))
+        before = path.read_bytes()
+        status, answer = await server.post("/chat/abcdef0123/stream", {"message": "Hi"})
+        assert (status, answer["error"]["code"]) == (502, "OLLAMA_UNREACHABLE")
+        assert NOBODY in answer["error"]["message"]
+        assert path.read_bytes() == before

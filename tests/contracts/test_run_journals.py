@@ -286,3 +286,18 @@ async def test_only_runs_whose_process_has_gone_are_dead(journals: Journals):
     taken.note("resumed")
     await journals.other.close(taken)
     assert sorted(await journals.other.dead_runs()) == ["run_2", "run_4"]
+
+
+async def test_a_run_may_be_parked_again_and_again(journals: Journals):
+    writer = journals.own.begin(head())
+    for number in range(1, 6):
+        writer.add(number, deltas(number))
+        writer.note("waiting")
+        await journals.own.close(writer)
+        writer = await journals.other.take("run_1")
+        assert writer is not None
+        writer.note("resumed")
+        journals = Journals(journals.other, journals.own)
+    await finish(journals.own, writer)
+
+    assert events_of(await lines_of(journals.other)) == list(enumerate(deltas(*range(1, 6)), 1))

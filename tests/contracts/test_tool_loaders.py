@@ -14,7 +14,7 @@ from mochi_server.tools.base import InvalidArguments, ToolFailed
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
-from mochi_server.tools.loading import LoadedFolder, ToolLoader
+from mochi_server.tools.loading import FolderSpec, LoadedFolder, ToolLoader
 from mochi_server.tools.process.confinement import ToolConfinement
 from mochi_server.tools.process.loader import ProcessLoader
 from mochi_server.tools.process.worker_process import WorkerOptions
@@ -390,3 +390,29 @@ async def test_closing_does_not_wait_for_a_load(loader: ToolLoader, tmp_path: Pa
         [folder] = await load
 
     assert "closed" in folder.description.problems[0].reason
+
+
+async def test_many_folders_are_loaded_in_order(loader: ToolLoader, tmp_path: Path):
+    specs = [tool_folder(tmp_path / name, TOOLS) for name in ("a", "b", "c")]
+    specs.insert(1, FolderSpec(path=tmp_path / "missing"))
+
+    folders = await loader.load(specs)
+
+    assert [Path(each.description.folder).name for each in folders] == ["a", "missing", "b", "c"]
+    assert [len(each.description.tools) for each in folders] == [15, 0, 15, 15]
+    assert not any(each.description.problems for each in folders)
+    assert [await folders[n].call("where", {}) for n in (0, 2, 3)] == ["a", "b", "c"]
+
+
+async def test_a_folder_that_cannot_be_imported_hides_no_other(loader: ToolLoader, tmp_path: Path):
+    specs = [
+        tool_folder(tmp_path / "exits", "raise SystemExit(3)"),
+        tool_folder(tmp_path / "torn", "def f(:"),
+        tool_folder(tmp_path / "good", TOOLS),
+    ]
+
+    exits, torn, good = await loader.load(specs)
+
+    assert "SystemExit" in exits.description.problems[0].reason
+    assert torn.description.problems[0].line == 1
+    assert await good.call("add", {"a": 1}) == "2"

@@ -520,6 +520,17 @@ async def test_a_model_that_is_nowhere_is_not_found_and_the_nearest_is_named(ser
     assert "Did you mean 'qwen3:14b'?" in answer.raw
 
 
+@ALL
+async def test_a_model_that_fails_before_its_first_word_is_answered_with_a_status(
+    server, ollama, name
+):
+    ollama.reply([], error="out of order")
+    answer = await ask(server, WIRES[name])
+    assert answer.status == 502
+    assert "out of order" in answer.raw
+    assert "Exception in ASGI" not in server.log
+
+
 @those_with("functions")
 async def test_a_first_message_that_is_refused_leaves_no_session(server, name):
     """Tools for a model that can call none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
 from django.http import JsonResponse
@@ -132,18 +133,21 @@ class WireStreamResponse(EventStreamResponse):
             event.dropped_messages for _, event in events if isinstance(event, HistoryShortened)
         ]
         self[DROPPED] = str(dropped[-1] if dropped else 0)
-        if not _has_text(events):
-            if events and isinstance(events[-1][1], ErrorEvent | Done):
-                while await self._run_reader.next() is not None:
-                    pass  # why it failed is known at its end
-            if (failure := self._run_reader.failure) is not None:
-                await self._fail(send, failure)
-                return
+        is_void = all(isinstance(event, _BEFORE_REPLY) for _, event in events)
+        if events and isinstance(events[-1][1], ErrorEvent | Done) and not _has_text(events):
+            is_void = True
+            while await self._run_reader.next() is not None:
+                pass  # why it failed is known at its end
+        if is_void and (failure := self._run_reader.failure) is not None:
+            await self._fail(send, failure)
+            return
         await self._send_head(send, self._encode(events))
 
     def _last(self) -> bytes:
         failure = self._run_reader.failure
-        return b"" if failure is None else self._cut(failure)
+        if failure is None or self.status_code != HTTPStatus.OK:  # that is answered by itself
+            return b""
+        return self._cut(failure)
 
     async def _first(self) -> list[Numbered]:
         """Return the events up to the first that says how it goes; or those before a silence."""

@@ -94,7 +94,9 @@ class RunFollower:
             async with aclosing(self._lines(run_id)) as parts:
                 async for lines in parts:
                     copy_lines(lines, log)
-                    if not log.is_read or (self._is_closed and _state_in(lines) != "end"):
+                    if not log.is_read:
+                        return
+                    if self._is_closed and _state_in(lines) != "end":
                         failure = ShuttingDown()
                         return
         finally:

@@ -387,16 +387,14 @@ class RunRegistry:
         Raises:
             RunNotFound: there is no such run, or none any more.
         """
-        while (running := self._running.get(run_id)) is not None and self._lets_go(running):
-            await running.ended.wait()
+        running = self._running.get(run_id)
+        if running is not None and running.run.is_parked and not self.is_closed:
+            with anyio.move_on_after(STOP_SECONDS):  # what a decision makes of it has another log
+                await running.ended.wait()
         own = self._own(run_id)
         if own is not None:
             return own.run.log.reader(after)
         return await self._follower.join(run_id, after)
-
-    def _lets_go(self, running: _Running) -> bool:
-        """Whether a run goes on in another log, as soon as a person has decided."""
-        return running.run.is_parked and not self.is_closed
 
     def _own(self, run_id: str) -> RunInQueue | None:
         return self._running.get(run_id) or self._queued.get(run_id)

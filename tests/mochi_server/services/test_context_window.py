@@ -11,6 +11,7 @@ from mochi_server.services.context_window import (
     DynamicContextWindowService,
     Window,
     budget_of,
+    ladder,
     record,
     safe_limit,
 )
@@ -226,3 +227,10 @@ def test_the_last_ten_adjustments_are_remembered() -> None:
     assert again.adjustment_history == config.adjustment_history
     assert (again.current_window, again.last_adjustment) == (14, "no_adjustment")
     assert set(again.adjustment_history[-1]) == {"timestamp", "window_size", "reason"}
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**7))
+def test_the_ladder_holds_what_is_asked_within_the_limit(size: int, limit: int) -> None:
+    step = ladder(size, limit)
+    assert step <= limit
+    assert step >= min(size, limit)

@@ -33,7 +33,7 @@ TOOLS = '''
     import threading
     from pathlib import Path
 
-    __all__ = ["block", "block_async", "greet", "main_thread"]
+    __all__ = ["block", "block_async", "greet"]
 
     def block(folder: str, name: str) -> str:
         """Wait until a file is there."""
@@ -55,10 +55,6 @@ TOOLS = '''
     def greet() -> str:
         """Greet."""
         return "hello"
-
-    def main_thread() -> str:
-        """Say."""
-        return str(threading.current_thread() is threading.main_thread())
 '''
 ROOT = Path(__file__).parents[4]
 
