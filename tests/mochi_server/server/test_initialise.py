@@ -157,23 +157,20 @@ def test_an_editable_installation_copies_nothing(tmp_path):
 # What is checked before the server serves
 
 
-def test_images_cannot_lose_their_metadata_without_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("setting", "module", "problem"),
+    [
+        ("strip_images", "PIL", r"pillow is missing: .*install .*\[images\]"),
+        ("metrics", "prometheus_client", r"prometheus-client is missing: .*install .*\[metrics\]"),
+    ],
+)
+def test_a_setting_whose_package_is_missing_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, module: str, problem: str
 ) -> None:
-    settings = load_settings(data_dir=tmp_path, strip_images=True)
+    settings = load_settings(data_dir=tmp_path, **{setting: True})
     check_start(settings)
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(CannotStart, match=r"pillow is missing: .*install .*\[images\]"):
-        check_start(settings)
-
-
-def test_there_are_no_metrics_without_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = load_settings(data_dir=tmp_path, metrics=True)
-    check_start(settings)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(CannotStart, match=r"prometheus-client is missing: .*install .*\[metrics\]"):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(CannotStart, match=problem):
         check_start(settings)
     check_start(load_settings(data_dir=tmp_path))
 

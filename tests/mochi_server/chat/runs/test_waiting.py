@@ -12,7 +12,6 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.chat.confirmations import Confirmation
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.run import Run
 from mochi_server.core.clock import Clock
@@ -171,16 +170,26 @@ async def rest_of(reader: LogReader) -> list[tuple[int, Event]]:
     return events
 
 
-async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, ollama, monkeypatch):
-    store, storing, gate = first.runtime.confirmations, asyncio.Event(), asyncio.Event()
-    add = store._add
+@pytest.fixture
+def held_up(monkeypatch):
+    """Make a step wait; returns what says that it has begun, and what lets it go on."""
 
-    async def add_late(confirmation: Confirmation) -> None:
-        storing.set()
-        await gate.wait()
-        await add(confirmation)
+    def hold_up(owner: Any, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+        step, begun, gate = getattr(owner, name), asyncio.Event(), asyncio.Event()
 
-    monkeypatch.setattr(store, "_add", add_late)
+        async def later(*arguments: Any) -> None:
+            begun.set()
+            await gate.wait()
+            await step(*arguments)
+
+        monkeypatch.setattr(owner, name, later)
+        return begun, gate
+
+    return hold_up
+
+
+async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, ollama, held_up):
+    storing, gate = held_up(first.runtime.confirmations, "_add")
     ollama.reply(tool_calls=[call("erase", path="a")])
     asking = asyncio.ensure_future(ask(first, await session_of(first)))
     with anyio.fail_after(30):
@@ -192,24 +201,17 @@ async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(first, olla
 
 
 async def test_who_joins_a_run_that_is_being_let_go_reads_what_a_decision_makes_of_it(
-    first, house, ollama, monkeypatch
+    first, house, ollama, held_up
 ):
     """Where a client answers a question at once, the server may be about to let the run go."""
-    park, parking, gate = Run.park, asyncio.Event(), asyncio.Event()
-
-    async def park_late(run: Run) -> None:
-        parking.set()
-        await gate.wait()
-        await park(run)
-
-    monkeypatch.setattr(Run, "park", park_late)
+    parking, gate = held_up(Run, "park")
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Done."])
     asking = asyncio.ensure_future(ask(first, await session_of(first)))
     with anyio.fail_after(30):
         await parking.wait()
-    running = (await first.runtime.run_control.list())[0]["run_id"]
-    joining = asyncio.ensure_future(first.runtime.run_control.join(running))
+    run_id = (await first.runtime.run_control.list())[0]["run_id"]
+    joining = asyncio.ensure_future(first.runtime.run_control.join(run_id))
     await asyncio.wait({joining}, timeout=0.2)
     gate.set()
     reader = await joining
