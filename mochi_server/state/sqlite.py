@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from ..core.aio import in_thread, in_thread_if, in_thread_to_completion
-from ..core.files import PRIVATE_FILE, flush_folder, give_to_folder_owner, locked, make_folder
+from ..core.files import flush_folder, locked, make_folder
 from ..core.leases import FileLock, is_locked, remove_free_locks
+from ..core.sqlite import BUSY_SECONDS, connect, create_file, remove_helpers, transaction
 from ..errors import StorageError
 from .base import State
 from .statements import Statements
@@ -24,12 +25,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FORMAT: Final = 1
-
-HELPERS: Final = ("-wal", "-shm")
-"""How the names of SQLite's helper files end."""
-
-BUSY_SECONDS = 5.0
-"""Longest wait for another process that writes."""
 
 LOG_BYTES = 4_000_000
 """Size of the write-ahead log from which on it is written back, in a thread."""
@@ -215,7 +210,8 @@ class SQLiteState(State):
         self._close()
         self._inode = inode
         if path is None or (inode is None and not make and self._conversion_needed() is None):
-            self._connection = self._in_memory()  # also where there is nothing to be read
+            # In memory, also where there is nothing to be read.
+            self._connection = connect(None, self._settings, self._create_tables)
             return self._connection
         make_folder(path.parent, private=True)
         try:
@@ -230,25 +226,21 @@ class SQLiteState(State):
 
     def _open_file(self, path: Path) -> sqlite3.Connection:
         if self._inode_now() is not None:
-            connection = self._connect(path)
+            connection = connect(path, self._settings, _is_made)
             if _is_made(connection):
                 self._finish_conversion(path)
                 return connection
             connection.close()
         with locked(path.with_suffix(".lock")):
             if self._inode_now() is None:
-                _make_empty(path)
-            connection = self._connect(path)
-            try:
-                if not _is_made(connection):
-                    self._fill(connection)
-            except BaseException:
-                connection.close()
-                raise
-        return connection
+                create_file(path)
+                flush_folder(path.parent)
+            return connect(path, self._settings, self._fill)
 
     def _fill(self, connection: sqlite3.Connection) -> None:
-        """Make the tables, with what an earlier version has stored."""
+        """Make the tables unless there are some, with what an earlier version has stored."""
+        if _is_made(connection):
+            return
         conversion = self._conversion_needed()
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode not in ("wal", "memory"):
@@ -282,8 +274,7 @@ class SQLiteState(State):
                 aside = path.with_suffix(f".broken{path.suffix}")
                 logger.warning("%s is broken (%s). It is now %s.", path, error, aside.name)
                 path.replace(aside)
-                for tail in HELPERS:
-                    path.with_name(path.name + tail).unlink(missing_ok=True)
+                remove_helpers(path)
 
     def _inode_now(self) -> int | None:
         """Return None where there is no file, and in memory."""
@@ -294,28 +285,13 @@ class SQLiteState(State):
         except FileNotFoundError:
             return None
 
-    def _connect(self, path: Path | None) -> sqlite3.Connection:
-        name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode=rw"
-        connection = sqlite3.connect(
-            name, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False
-        )
-        try:
-            connection.executescript(self._settings)
-            _is_made(connection)  # the first to read the file
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _in_memory(self) -> sqlite3.Connection:
-        connection = self._connect(None)
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
         with self._transaction(connection, "IMMEDIATE") as statements:
             statements.create()
-        return connection
 
     def _is_sound(self, path: Path) -> bool:
         try:
-            with closing(self._connect(path)) as connection:
+            with closing(connect(path, self._settings, _is_made)) as connection:
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 return str(found) == "ok"
         except sqlite3.DatabaseError as error:
@@ -323,13 +299,8 @@ class SQLiteState(State):
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection, mode: str) -> Iterator[Statements]:
-        try:
-            connection.execute(f"BEGIN {mode}")
+        with transaction(connection, mode):
             yield Statements(connection.execute, self._lives)
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
 
 @contextmanager
@@ -358,16 +329,3 @@ def _is_made(connection: sqlite3.Connection) -> bool:
 
 def _is_broken(error: sqlite3.DatabaseError) -> bool:
     return type(error) is sqlite3.DatabaseError  # what may pass has classes of its own
-
-
-def _make_empty(path: Path) -> None:
-    """Create an empty private file; SQLite gives its helper files the same mode.
-
-    Those of a file that was deleted alone go: another process may hold their locks.
-    """
-    for tail in HELPERS:
-        path.with_name(path.name + tail).unlink(missing_ok=True)
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
-    give_to_folder_owner(path, handle)
-    os.close(handle)
-    flush_folder(path.parent)

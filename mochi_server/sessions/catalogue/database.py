@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -13,16 +12,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from ...core.files import PRIVATE_FILE, give_to_folder_owner, make_folder
+from ...core.files import make_folder
 from ...core.leases import FileLock
+from ...core.sqlite import HELPERS, connect, create_file, remove_helpers, transaction
 from .search_text import SearchDocument
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-BUSY_SECONDS = 5.0
-"""Longest wait for another process that writes."""
 
 SCHEMA_VERSION = 5
 """Part of the file's name; a file of another version is made anew. Raise it also when the code of
@@ -39,9 +36,6 @@ _NAME = re.compile(r"catalogue(-\d+)?\.sqlite3")
 BUILD_LOCK, WATCH_LOCK = "lock", "watch"
 """Ends of the names of the locks beside a file: who creates it, and the server process that keeps
 it up to date, which holds it as long as it runs."""
-
-_TAILS = ("", "-wal", "-shm")
-"""SQLite's log, and the index of it, lie beside the file."""
 
 _SCHEMA = f"""
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -154,15 +148,11 @@ class CatalogueDatabase:
         self.close()
         try:
             if self.path is not None:
-                _make_empty(self.path)
-            connection = self._connect()
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                schema = _SCHEMA + _TEXT_SCHEMA if has_full_text() else _SCHEMA
-                connection.executescript(f"BEGIN;{schema}COMMIT;")
-            except BaseException:
-                connection.close()
-                raise
+                make_folder(self.path.parent, private=True)
+                _unlink(self.path)
+                _unlink(self.path.with_name(_FORMER_NAME))
+                create_file(self.path)
+            connection = connect(self.path, _SETTINGS, _create_tables)
         except OSError as error:
             raise TemporarilyUnavailable(error.strerror or str(error)) from error
         except sqlite3.Error as error:
@@ -170,18 +160,6 @@ class CatalogueDatabase:
                 raise RebuildNeeded("it was deleted") from error
             raise TemporarilyUnavailable(str(error)) from error
         self._keep(connection)
-
-    def _connect(self) -> sqlite3.Connection:
-        name = ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}?mode=rw"
-        connection = sqlite3.connect(
-            name, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False
-        )
-        try:
-            connection.executescript(_SETTINGS)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def _keep(self, connection: sqlite3.Connection) -> None:
         self._connection, self._inodes = connection, self._inodes_now()
@@ -191,7 +169,8 @@ class CatalogueDatabase:
         """Return the inodes of the file, of SQLite's log and of the index of it; none in memory."""
         if self.path is None:
             return []
-        return [_inode_of(self.path.with_name(self.path.name + tail)) for tail in _TAILS]
+        names = [self.path.name + tail for tail in ("", *HELPERS)]
+        return [_inode_of(self.path.with_name(name)) for name in names]
 
     def connection(self) -> sqlite3.Connection:
         """Return the open connection.
@@ -211,12 +190,7 @@ class CatalogueDatabase:
         if not self.exists():
             raise RebuildNeeded("there is none")
         try:
-            connection = self._connect()
-            try:
-                _check_version(connection)
-            except BaseException:
-                connection.close()
-                raise
+            connection = connect(self.path, _SETTINGS, _check_version)
         except sqlite3.Error as error:
             raise self._meaning(error) from error
         self._keep(connection)
@@ -232,13 +206,8 @@ class CatalogueDatabase:
         """
         connection = self.connection()
         try:
-            try:
-                connection.execute(f"BEGIN {mode}")
+            with transaction(connection, mode):
                 yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
         except (sqlite3.Error, ValueError) as error:  # no longer UTF-8, a number, or JSON
             meaning = self._meaning(error)
             if isinstance(meaning, RebuildNeeded):
@@ -281,6 +250,12 @@ class CatalogueDatabase:
         self.close()
 
 
+def _create_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    schema = _SCHEMA + _TEXT_SCHEMA if has_full_text() else _SCHEMA
+    connection.executescript(f"BEGIN;{schema}COMMIT;")
+
+
 def _check_version(connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -298,8 +273,8 @@ def _inode_of(path: Path) -> int:
 
 def _unlink(path: Path) -> None:
     """Remove a database; the file goes first, so that no process opens it meanwhile."""
-    for tail in _TAILS:
-        path.with_name(path.name + tail).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    remove_helpers(path)
 
 
 def file_lock(path: Path, name: str) -> FileLock:
@@ -339,16 +314,6 @@ def _is_unused(path: Path) -> bool:
         return False
     except sqlite3.DatabaseError:  # it is no database any more
         return True
-
-
-def _make_empty(path: Path) -> None:
-    """Create an empty private file; SQLite gives its helper files the same mode."""
-    make_folder(path.parent, private=True)
-    _unlink(path)
-    _unlink(path.with_name(_FORMER_NAME))
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
-    give_to_folder_owner(path, handle)
-    os.close(handle)
 
 
 class DatabaseThread:

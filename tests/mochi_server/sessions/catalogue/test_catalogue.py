@@ -587,7 +587,7 @@ async def test_a_list_that_is_used_again_after_it_was_closed_is_that_of_now():
 async def test_when_the_one_that_watches_cannot_use_the_file_another_watches(
     tmp_path, path, monkeypatch
 ):
-    monkeypatch.setattr("mochi_server.sessions.catalogue.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("mochi_server.core.sqlite.BUSY_SECONDS", 0.2)
     async with (
         opened(tmp_path, path, watch=True, sweep_seconds=0.05) as mine,
         opened(tmp_path, path, watch=True, sweep_seconds=0.05) as yours,
