@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from ..core.parsed_file import FileVersion, file_version
 from ..tools.folder.snapshot import FolderSnapshot, check_folder
 from ..tools.loading import RESERVED_IN_CHATS, FolderSpec
 from .file_tools import is_hidden
@@ -26,9 +27,6 @@ README = "readme.md"
 
 MAX_AGENTS = 1_000
 MAX_ENTRIES = 10_000
-
-FileVersion = tuple[int, int, int]
-"""Time, size and inode; a changed file differs in one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ def take_snapshot(
 
     Folders whose name begins with ``_`` or ``.`` are skipped, and that of the agents' chats.
     """
-    stamp_version = file_version(stamp) if stamp is not None else None
+    stamp_version = _version_of(stamp)
     try:
         names = sorted(_names(folder))
     except FileNotFoundError:
@@ -124,7 +122,7 @@ def _agent_folder(path: Path) -> AgentFolder:
     return AgentFolder(
         path=path,
         skill_file=skill_file,
-        skill_version=file_version(skill_file) if skill_file else None,
+        skill_version=_version_of(skill_file),
         modules=modules,
         has_tools=has_tools,
         has_files=any(_is_own_file(path, entry, has_tools=has_tools) for entry in entries.values()),
@@ -154,8 +152,7 @@ def _entries(path: Path) -> dict[str, os.DirEntry[str]]:
     return by_name
 
 
-def file_version(path: Path) -> FileVersion | None:
+def _version_of(path: Path | None) -> FileVersion | None:
     with contextlib.suppress(OSError):
-        status = path.lstat()
-        return (status.st_mtime_ns, status.st_size, status.st_ino)
+        return None if path is None else file_version(path)
     return None

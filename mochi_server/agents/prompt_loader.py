@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..core.files import NotUTF8, read_plain, text_of
+from ..core.files import read_plain, text_of
+from ..core.parsed_file import ParsedFile
 from ..tools.base import Tool
-from .folder import FileVersion, file_version
 
 logger = logging.getLogger(__name__)
 
@@ -40,38 +40,34 @@ class PromptLoader:
 
 class _PromptFile:
     def __init__(self, path: Path, built_in: str) -> None:
-        self._path = path
+        self._file = ParsedFile(path, _read)
         self._built_in = built_in
-        self._version: FileVersion | None = None
-        self._text = ""
+        self._problem = ""
 
     def text(self) -> str:
         """Return the text of the file as it is now; reading a small file is not worth a thread."""
-        version = file_version(self._path)
-        if version is None:
-            self._version = None
-            return built_in(self._built_in)
-        if version != self._version:
-            self._version = version
-            self._text = self._read() or built_in(self._built_in)
-        return self._text
-
-    def _read(self) -> str:
+        text, problem = None, ""
         try:
-            content, _ = read_plain(self._path, MAX_FILE_BYTES + 1)
-            text = text_of(content).strip()
+            text = self._file.load()
         except OSError as error:
-            return self._refuse(error.strerror or str(error))
-        except NotUTF8 as error:
-            return self._refuse(str(error))
-        if len(content) > MAX_FILE_BYTES:
-            return self._refuse(f"it is larger than {MAX_FILE_BYTES:,} bytes")
-        return text or self._refuse("it is empty")
+            problem = error.strerror or str(error)
+        except ValueError as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            shown = "%s cannot be used, the built-in prompt is: %s"
+            logger.warning(shown, self._file.path, problem)
+        self._problem = problem
+        return text or built_in(self._built_in)
 
-    def _refuse(self, reason: str) -> str:
-        text = "%s cannot be used, the built-in prompt is: %s"
-        logger.warning(text, self._path, reason)
-        return ""
+
+def _read(path: Path) -> str:
+    content, _ = read_plain(path, MAX_FILE_BYTES + 1)
+    text = text_of(content).strip()
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
+    if not text:
+        raise ValueError("it is empty")
+    return text
 
 
 @cache

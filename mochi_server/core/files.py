@@ -11,7 +11,6 @@ import random
 import resource
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -32,8 +31,6 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Error numbers of file systems without hard links."""
-
-_FINE_TICK_NS, _COARSE_TICK_NS = 100_000_000, 2_000_000_000
 
 MAX_FILES = 1_048_576
 """Highest limit: some programs close every number up to the limit."""
@@ -322,13 +319,3 @@ def flush_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def is_steady(changed_ns: int) -> bool:
-    """Return whether a change after the given time would show as another time.
-
-    Two changes within one tick of the file system's clock have the same time: a tick is a few
-    milliseconds, on some systems two seconds.
-    """
-    tick = _COARSE_TICK_NS if changed_ns % 1_000_000 == 0 else _FINE_TICK_NS
-    return time.time_ns() - changed_ns > tick

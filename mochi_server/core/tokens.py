@@ -15,7 +15,6 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ..errors import JSONObject
 from .caller import RESERVED_NAMES, Caller, Right, rights_of
-from .files import NotUTF8, is_steady, locked, make_folder, read_plain, replace_file, text_of
+from .files import NotUTF8, locked, make_folder, read_plain, replace_file, text_of
+from .parsed_file import ParsedFile
 from .problems import first_problem
 
 logger = logging.getLogger(__name__)
@@ -111,16 +111,6 @@ class _Document(BaseModel):
         return tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """The file as it was read."""
-
-    state: tuple[int, ...] | None
-    """Differs when the file has changed; None: it is read again at the next request."""
-    tokens: Sequence[StoredToken] | None
-    """None: it cannot be used, so no token of it is accepted."""
-
-
 def check_name(name: str) -> None:
     """Raise a ValueError unless a token may have the name."""
     if NAME.fullmatch(name) is None:
@@ -143,7 +133,7 @@ class AccessTokenFile:
         """
         self.path = path
         self._use_folder = use_folder
-        self._snapshot = _Snapshot(None, None)
+        self._file = ParsedFile(path, _parse)
         self._was_there = False
         self._logged = ""
         self._used: dict[str, float] = {}
@@ -192,61 +182,19 @@ class AccessTokenFile:
     def _read(self) -> Sequence[StoredToken] | None:
         """Return the tokens as they are now; none where there is no file; None if unusable."""
         try:
-            state = _state_of(os.lstat(self.path))
-        except FileNotFoundError:
-            state = None
+            tokens = self._file.load()
         except OSError as error:
-            self._fail(_Snapshot(None, None), f"it cannot be read: {error.strerror}")
-            return None
-        if state is None:
+            tokens = _reason_of(error)
+        if tokens is None:
             if not self._was_there:
                 return ()
-            reason = "it has gone; start the server again if no token is to be demanded"
-            self._fail(_Snapshot(None, None), reason)
-            return None
-        if state == self._snapshot.state:
-            return self._snapshot.tokens
+            tokens = "it has gone; start the server again if no token is to be demanded"
         self._was_there = True
-        try:
-            tokens, status = self._load()
-        except TokensUnusable as error:
-            kept = state if is_steady(state[0]) else None
-            self._fail(_Snapshot(kept, None), str(error))
-            return None
-        self._logged = ""
-        kept = _state_of(status) if is_steady(status.st_mtime_ns) else None
-        self._snapshot = _Snapshot(kept, tokens)
-        return tokens
-
-    def _fail(self, snapshot: _Snapshot, reason: str) -> None:
-        self._was_there = True
-        self._snapshot = snapshot
-        if reason != self._logged:
-            self._logged = reason
+        reason = tokens if isinstance(tokens, str) else ""
+        if reason and reason != self._logged:
             logger.error("%s: no token of it is accepted: %s", self.path, reason)
-
-    def _load(self) -> tuple[list[StoredToken], os.stat_result]:
-        """Read and check the file.
-
-        Raises:
-            TokensUnusable: it cannot be used.
-        """
-        try:
-            content, status = read_plain(self.path, MAX_BYTES + 1)
-        except OSError as error:
-            raise TokensUnusable(f"it cannot be read: {error.strerror}") from error
-        if len(content) > MAX_BYTES:
-            raise TokensUnusable(f"it is larger than {MAX_BYTES:,} bytes")
-        if stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE:
-            raise TokensUnusable("others than its owner may write it; run chmod 600 on it")
-        try:
-            return _Document.model_validate(orjson.loads(text_of(content))).tokens, status
-        except NotUTF8 as error:
-            raise TokensUnusable(str(error)) from error
-        except orjson.JSONDecodeError as error:
-            raise TokensUnusable(f"it is not JSON (line {error.lineno})") from error
-        except ValidationError as error:
-            raise TokensUnusable(first_problem(error, whole="the file")) from error
+        self._logged = reason
+        return None if isinstance(tokens, str) else tokens
 
     # What commands do
 
@@ -256,7 +204,10 @@ class AccessTokenFile:
         Raises:
             TokensUnusable: the file cannot be used.
         """
-        return self._load()[0] if os.path.lexists(self.path) else []
+        try:
+            return _load(self.path) if os.path.lexists(self.path) else []
+        except OSError as error:
+            raise TokensUnusable(_reason_of(error)) from error
 
     def add(self, name: str, rights: Sequence[Right], *, lifetime: timedelta | None = None) -> str:
         """Store the hash of a new token, and return the token, which is stored nowhere.
@@ -331,15 +282,38 @@ class AccessTokenFile:
         return datetime.fromtimestamp(moment, timezone.utc)
 
 
-def _state_of(status: os.stat_result) -> tuple[int, ...]:
-    return (
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_size,
-        status.st_ino,
-        status.st_mode,
-        status.st_uid,
-    )
+def _parse(path: Path) -> list[StoredToken] | str:
+    """Return the tokens, or why there are none that can be used."""
+    try:
+        return _load(path)
+    except TokensUnusable as error:
+        return str(error)
+
+
+def _load(path: Path) -> list[StoredToken]:
+    """Read and check the file.
+
+    Raises:
+        TokensUnusable: it must be changed.
+        OSError: it cannot be read.
+    """
+    content, status = read_plain(path, MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise TokensUnusable(f"it is larger than {MAX_BYTES:,} bytes")
+    if stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE:
+        raise TokensUnusable("others than its owner may write it; run chmod 600 on it")
+    try:
+        return _Document.model_validate(orjson.loads(text_of(content))).tokens
+    except NotUTF8 as error:
+        raise TokensUnusable(str(error)) from error
+    except orjson.JSONDecodeError as error:
+        raise TokensUnusable(f"it is not JSON (line {error.lineno})") from error
+    except ValidationError as error:
+        raise TokensUnusable(first_problem(error, whole="the file")) from error
+
+
+def _reason_of(error: OSError) -> str:
+    return f"it cannot be read: {error.strerror}"
 
 
 def _written(moment: datetime | None) -> str | None:

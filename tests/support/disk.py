@@ -1,14 +1,17 @@
-"""Disks that are full, or that nobody may write."""
+"""Disks that are full, or that nobody may write, and processes with no more room for files."""
 
 from __future__ import annotations
 
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from mochi_server.core.parsed_file import is_steady
 
 
 @contextmanager
@@ -20,6 +23,24 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def wait_for_tick(path: Path) -> None:
+    """Return when the next change of a file will show as another time."""
+    while not is_steady(path.lstat().st_ctime_ns):
+        time.sleep(0.01)
+
+
+@contextmanager
+def no_more_files(path: Path) -> Iterator[None]:
+    """Let this process open no file, from when a change of this one will show on."""
+    wait_for_tick(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @dataclass

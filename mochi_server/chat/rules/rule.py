@@ -25,7 +25,6 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.files import (
-    is_steady,
     locked,
     make_folder,
     read_plain,
@@ -33,6 +32,7 @@ from ...core.files import (
     restored_on_failure,
 )
 from ...core.files import text_of as text_of_file
+from ...core.parsed_file import ParsedFile
 from ...core.problems import first_problem
 from ...errors import ConfirmationUnavailable, JSONObject, PoliciesInvalid
 from ...protocol.events import FieldPayload
@@ -231,7 +231,7 @@ class RuleFile:
         self._path = path
         self._lock = asyncio.Lock()
         """Held also while a thread waits for the lock of the file: the others are needed within."""
-        self._known: tuple[tuple[int, ...] | None, RuleSet] = (None, RuleSet())
+        self._file = ParsedFile(path, _read)
 
     async def load(self) -> RuleSet:
         """Return the rules as they are now; a file that is not there has none."""
@@ -269,34 +269,9 @@ class RuleFile:
 
     def _load(self) -> RuleSet:
         try:
-            status = self._path.lstat()
-        except FileNotFoundError:
-            return RuleSet()
+            return self._file.load() or RuleSet()
         except OSError as error:
-            return RuleSet(problem=f"{self._path.name}: {error.strerror}")
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        known, rule_set = self._known
-        if stamp == known:
-            return rule_set
-        if status.st_size > MAX_BYTES:
-            return RuleSet(problem=f"{self._path.name} has more than {MAX_BYTES:,} bytes")
-        rule_set = self._read()
-        # One assignment: several threads may be here.
-        self._known = (stamp if is_steady(status.st_ctime_ns) else None, rule_set)
-        return rule_set
-
-    def _read(self) -> RuleSet:
-        try:
-            stored = json.loads(
-                text_of_file(read_plain(self._path)[0]), object_pairs_hook=_unique_keys
-            )
-            json.dumps(stored, ensure_ascii=False).encode()  # no response has half a surrogate pair
-        except (OSError, ValueError, RecursionError) as error:
-            return RuleSet(problem=f"{self._path.name} cannot be read: {error}")
-        rule_set = read_rules(stored)
-        if rule_set.problem is not None:
-            return RuleSet(problem=f"{self._path.name}: {rule_set.problem}")
-        return rule_set
+            return RuleSet(problem=f"{self._path.name} cannot be read: {error.strerror or error}")
 
     @contextmanager
     def _changed(self, change: Callable[[Sequence[CallRule]], list[CallRule]]) -> Iterator[bool]:
@@ -322,6 +297,21 @@ class RuleFile:
                 reason = error.strerror or str(error)
                 raise ConfirmationUnavailable.because(error, reason=reason) from error
             yield is_changed
+
+
+def _read(path: Path) -> RuleSet:
+    content = read_plain(path, MAX_BYTES + 1)[0]
+    if len(content) > MAX_BYTES:
+        return RuleSet(problem=f"{path.name} has more than {MAX_BYTES:,} bytes")
+    try:
+        stored = json.loads(text_of_file(content), object_pairs_hook=_unique_keys)
+        json.dumps(stored, ensure_ascii=False).encode()  # no response has half a surrogate pair
+    except (ValueError, RecursionError) as error:
+        return RuleSet(problem=f"{path.name} cannot be read: {error}")
+    rule_set = read_rules(stored)
+    if rule_set.problem is not None:
+        return RuleSet(problem=f"{path.name}: {rule_set.problem}")
+    return rule_set
 
 
 def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> JSONObject:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.aio import in_thread
-from ...core.files import NOT_PLAIN, check_plain, is_steady, replace_file
+from ...core.files import NOT_PLAIN, check_plain, replace_file
 from ...core.front_matter import FrontMatterError, parse_front_matter
+from ...core.parsed_file import ParsedFile
 from ...errors import InvalidRequest, PresetInvalid, PresetNotFound, StorageError
 from .preset_file import PRESET_NAME, SUFFIX, Preset, preset_text, read_preset_file
 from .resolver import ModelSetup
@@ -41,8 +43,7 @@ class PresetService:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._parsed: dict[Path, tuple[tuple[int, ...], Preset]] = {}
-        """Presets by their files, with what would differ if those had changed."""
+        self._files: dict[Path, ParsedFile[Preset]] = {}
 
     async def entries(self) -> list[PresetEntry]:
         """Return all presets by name, with those that cannot be used."""
@@ -106,20 +107,11 @@ class PresetService:
             return PresetEntry(name=name, preset=None, error_message=_message(path, error))
 
     def _parse(self, path: Path) -> Preset:
-        try:
-            status = path.lstat()
-        except OSError:  # reading it says what is wrong
-            return read_preset_file(path)
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._parsed.get(path)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        preset = read_preset_file(path)
-        if is_steady(status.st_ctime_ns):
-            self._parsed[path] = stamp, preset
-        else:
-            self._parsed.pop(path, None)
-        return preset
+        file = self._files.setdefault(path, ParsedFile(path, read_preset_file))
+        with suppress(OSError):
+            if (preset := file.load()) is not None:
+                return preset
+        return read_preset_file(path)  # which says what is wrong
 
     def _write(self, path: Path, content: bytes) -> None:
         try:
@@ -135,7 +127,7 @@ class PresetService:
         if PRESET_NAME.fullmatch(name) is None:
             raise PresetNotFound(preset=name)
         path = self._path(name)
-        self._parsed.pop(path, None)
+        self._files.pop(path, None)
         try:
             check_plain(path)
             path.unlink()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...core.aio import in_thread, in_thread_to_completion
-from ...core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ...core.files import locked, make_folder, read_plain, replace_file
+from ...core.parsed_file import ParsedFile
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +31,8 @@ class ApprovedTools:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
+        self._file = None if path is None else ParsedFile(path, _read)
         self._hashes: dict[str, dict[str, str]] = {}
-        self._stamp: tuple[int, ...] | None = None
         self._is_unreadable = False
         self._lock = asyncio.Lock()
 
@@ -47,8 +47,8 @@ class ApprovedTools:
 
     async def refresh(self) -> None:
         """Read the file again if it has changed."""
-        if self.path is not None:
-            await in_thread(self._refresh)
+        if self._file is not None:
+            await in_thread(self._refresh, self._file)
 
     async def add(self, server: str, digests: Mapping[str, str], *, only_new: bool = False) -> None:
         """Approve tools of a server as they are described now.
@@ -60,16 +60,17 @@ class ApprovedTools:
             await in_thread_to_completion(self._add, server, dict(digests), only_new=only_new)
 
     def _add(self, server: str, digests: dict[str, str], *, only_new: bool) -> None:
-        if self.path is None:
+        if self._file is None:
             self._merge(server, digests, only_new=only_new)
             return
+        path = self._file.path
         try:
-            make_folder(self.path.parent, private=True)
-            with locked(self.path.with_name(f".{self.path.name}.lock")):
-                self._refresh()
+            make_folder(path.parent, private=True)
+            with locked(path.with_name(f".{path.name}.lock")):
+                self._refresh(self._file)
                 if not self._is_unreadable and self._merge(server, digests, only_new=only_new):
                     text = json.dumps(self._hashes, indent=2, sort_keys=True)
-                    replace_file(self.path, [f"{text}\n".encode()], private=True)
+                    replace_file(path, [f"{text}\n".encode()], private=True)
         except OSError as error:
             logger.warning("What was approved of %s is not kept: %s", server, error)
 
@@ -79,24 +80,16 @@ class ApprovedTools:
         self._hashes[server] = after
         return after != before
 
-    def _refresh(self) -> None:
-        assert self.path is not None  # noqa: S101 - asked before
+    def _refresh(self, file: ParsedFile[dict[str, dict[str, str]]]) -> None:
         try:
-            status = self.path.lstat()
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if stamp == self._stamp:
-                return
-            hashes = _read(self.path)
-            self._stamp = stamp if is_steady(status.st_ctime_ns) else None
-        except FileNotFoundError:
-            hashes, self._stamp = {}, None
+            self._hashes = file.load() or {}
         except (OSError, ValueError, RecursionError) as error:
             if not self._is_unreadable:
-                logger.warning("%s cannot be read: every MCP tool is asked about", self.path)
+                logger.warning("%s cannot be read: every MCP tool is asked about", file.path)
                 logger.debug("%s", error)
             self._is_unreadable = True
             return
-        self._hashes, self._is_unreadable = hashes, False
+        self._is_unreadable = False
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:

@@ -23,6 +23,7 @@ from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
+from tests.support.disk import no_more_files
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import PlainTool
 from tests.support.turns import (
@@ -951,6 +952,14 @@ def test_a_file_goes_before_ours_and_is_read_again_when_it_changes(prompts, file
     assert prompts.planning() == "Think!"
     planning.unlink()
     assert prompts.planning().startswith("Make a plan")
+
+
+def test_a_file_is_used_after_a_moment_without_free_files(prompts, files):
+    files[0].write_text("Think!")
+    built_in("planning.md")
+    with no_more_files(files[0]):
+        assert prompts.planning().startswith("Make a plan")
+    assert prompts.planning() == "Think!"
 
 
 @pytest.mark.parametrize(

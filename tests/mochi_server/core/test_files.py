@@ -6,7 +6,6 @@ import re
 import resource
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from mochi_server.core.files import (
     MAX_FILES,
     flush_folder,
-    is_steady,
     make_folder,
     raise_file_limit,
     replace_file,
@@ -169,12 +167,3 @@ def test_the_limit_is_raised_as_far_as_it_goes_and_never_lowered(
     limits = Limits(monkeypatch, soft, hard, most)
     raise_file_limit()
     assert limits.now == (after, hard)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "rest", "steady"),
-    [(0.05, 1, False), (0.2, 1, True), (0.2, 0, False), (3, 0, True), (-10, 1, False)],
-)
-def test_a_time_tells_once_the_clock_has_moved_on(seconds, rest, steady):
-    changed = time.time_ns() - int(seconds * 1e9)
-    assert is_steady(changed - changed % 1_000_000 + rest) == steady

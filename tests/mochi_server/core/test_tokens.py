@@ -11,6 +11,7 @@ import pytest
 
 from mochi_server.core.caller import RESERVED_NAMES
 from mochi_server.core.tokens import PREFIX, AccessTokenFile, TokensUnusable
+from tests.support.disk import no_more_files
 
 
 @pytest.fixture
@@ -179,6 +180,13 @@ def test_a_file_that_has_gone_still_demands_a_token(file, caplog):
         assert file.is_demanding
     assert "it has gone" in caplog.text
     assert not another(file).is_demanding, "a server that starts now knows of no token"
+
+
+def test_a_moment_without_free_files_shuts_nobody_out_for_good(file):
+    token = file.add("alice", ["admin"])
+    with no_more_files(file.path):
+        assert file.find([token.encode()]) is None
+    assert file.find([token.encode()]) is not None
 
 
 def test_a_person_may_write_the_file(file):

@@ -18,7 +18,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ....core.aio import in_thread, in_thread_to_completion
-from ....core.files import is_steady, locked, make_folder, read_plain, replace_file, text_of
+from ....core.files import locked, make_folder, read_plain, replace_file, text_of
+from ....core.parsed_file import FileVersion, file_version, is_steady
 from ....errors import (
     JSONObject,
     McpConfigUnavailable,
@@ -60,7 +61,7 @@ class _Source:
 
     path: Path
     problems: tuple[Problem, ...] = ()
-    stamp: tuple[int, ...] | None = None
+    version: FileVersion | None = None
 
 
 class McpConfigFile:
@@ -197,7 +198,7 @@ class McpConfigFile:
             make_folder(self.path.parent, private=True)
             with locked(self.path.with_name(f".{self.path.name}.lock")):
                 source = self._source()
-                text = _text_of(source.path) if source.stamp is not None else "{}\n"
+                text = _text_of(source.path) if source.version is not None else "{}\n"
                 document = CommentedJson(text)
                 if problem := _section_problem(document):
                     raise McpConfigUnavailable(reason=f"{source.path.name}: {problem}")
@@ -211,39 +212,33 @@ class McpConfigFile:
             source = self._source()
         except OSError as error:
             return _unreadable(self.path, reason_of(error))
-        if source.stamp is None:
+        if source.version is None:
             return McpConfig()
         if self._known is not None and self._known[0] == source:
             return self._known[1]
         try:
             document = CommentedJson(_text_of(source.path))
             json.dumps(document.value, ensure_ascii=False).encode()  # half a surrogate pair
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:  # it may pass without a change of the file
+            return _unreadable(source.path, reason_of(error))
+        except (ValueError, RecursionError) as error:
             config = _unreadable(source.path, reason_of(error))
         else:
             config = _read_document(document, source)
         # One assignment: several threads may be here.
-        self._known = (source, config) if is_steady(source.stamp[-1]) else None
+        self._known = (source, config) if is_steady(source.version[-1]) else None
         return config
 
     def _source(self) -> _Source:
         paths = dict.fromkeys((self.path, self._other_path))
-        stamps = [(path, _stamp(path)) for path in paths]
-        present = [(path, stamp) for path, stamp in stamps if stamp is not None]
+        versions = [(path, file_version(path)) for path in paths]
+        present = [(path, version) for path, version in versions if version is not None]
         if not present:
             return _Source(self.path)
-        (path, stamp), *ignored = present
+        (path, version), *ignored = present
         reason = f"Not read, as there is {self.path.name}."
         problems = [Problem(file=str(path), line=None, reason=reason) for path, _ in ignored]
-        return _Source(path, tuple(problems), stamp)
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return None
-    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return _Source(path, tuple(problems), version)
 
 
 def _text_of(path: Path) -> str:

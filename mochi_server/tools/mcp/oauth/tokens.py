@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ....core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ....core.files import locked, make_folder, read_plain, replace_file
+from ....core.parsed_file import ParsedFile
 from ....errors import JSONObject
 
 MAX_BYTES = 1_000_000
@@ -26,7 +27,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: tuple[tuple[int, ...], JSONObject] | None = None
+        self._file = ParsedFile(path, _read)
 
     def read(self, url: str) -> JSONObject:
         """Return what is known of a server: ``tokens``, ``expires_at``, ``client``."""
@@ -57,20 +58,17 @@ class TokenFile:
 
     def _read(self) -> JSONObject:
         try:
-            status = self._path.lstat()
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if self._known is None or self._known[0] != stamp:
-                stored = json.loads(read_plain(self._path, MAX_BYTES)[0])
-                value = stored if isinstance(stored, dict) else {}
-                if not is_steady(status.st_ctime_ns):
-                    return value
-                self._known = (stamp, value)
-            return dict(self._known[1])
+            return dict(self._file.load() or {})
         except (OSError, ValueError):  # without it a person authorizes again
             return {}
 
     def _write(self, stored: JSONObject) -> None:
         replace_file(self._path, [json.dumps(stored).encode()], private=True)
+
+
+def _read(path: Path) -> JSONObject:
+    stored = json.loads(read_plain(path, MAX_BYTES)[0])
+    return stored if isinstance(stored, dict) else {}
 
 
 def key_of(text: str) -> str:

@@ -27,7 +27,7 @@ from mochi_server.chat.rules.rule import (
     rule_of,
 )
 from mochi_server.errors import ConfirmationUnavailable
-from tests.support.disk import full_disk
+from tests.support.disk import full_disk, no_more_files
 
 
 def rule(action: Any = "allow", **fields: Any) -> CallRule:
@@ -227,6 +227,15 @@ async def test_a_file_that_is_not_understood_stays_as_it_is(path: Path, text: st
     with pytest.raises(ConfirmationUnavailable):
         await file.remove("rule_1")
     assert path.read_bytes() == text.encode("latin-1")
+
+
+async def test_rules_hold_again_after_a_moment_without_free_files(path: Path):
+    file = RuleFile(path)
+    await add(file, rule("deny"))
+    with no_more_files(path):
+        assert (await RuleFile(path).load()).problem
+        assert (await file.load()).problem
+    assert await file.load() == RuleSet((rule("deny"),))
 
 
 async def test_a_file_that_cannot_be_read_makes_every_call_a_question(path: Path):

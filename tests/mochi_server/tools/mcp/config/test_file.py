@@ -21,6 +21,7 @@ from mochi_server.tools.mcp.config.entry import McpOptions, McpServerConfig, Mcp
 from mochi_server.tools.mcp.config.file import MAX_SERVERS, McpConfig, McpConfigFile
 from mochi_server.tools.mcp.redaction import secrets_of
 from mochi_server.tools.mcp.secret_values import SecretValues
+from tests.support.disk import no_more_files
 
 CLAUDE = {
     "mcpServers": {
@@ -234,6 +235,13 @@ async def test_what_is_no_plain_file_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").unlink()
     os.mkfifo(tmp_path / "mcp.json")
     assert (await McpConfigFile(tmp_path / "mcp.json").read()).is_unreadable
+
+
+async def test_the_file_is_read_after_a_moment_without_free_files(tmp_path: Path) -> None:
+    file = write(tmp_path, CLAUDE)
+    with no_more_files(file.path):
+        assert (await file.read()).is_unreadable
+    assert list((await file.read()).servers) == ["filesystem"]
 
 
 async def test_too_many_servers_are_a_problem(tmp_path: Path) -> None:
