@@ -99,13 +99,14 @@ class DatabaseStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (version,)
 
-    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         found = await self._threads.run(partial(self._begins, session_ids, size))
         return [found.get(each, SessionNotFound(session_id=each)) for each in session_ids]
 
     def _begins(self, session_ids: Sequence[str], size: int) -> dict[str, bytes | MochiError]:
         head = Substr("content", 1, size, output_field=BinaryField())
-        rows = self._stored.filter(session_id__in=session_ids).values_list("session_id", head)
+        ids = [check_session_id(each) for each in session_ids]
+        rows = self._stored.filter(session_id__in=ids).values_list("session_id", head)
         return {session_id: bytes(content) for session_id, content in rows}
 
     async def _write(

@@ -90,7 +90,8 @@ class SessionStorage(ABC):
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         """Return the first ``size`` bytes of each session, or all if there are fewer.
 
-        The error of one that cannot be read is in its place.
+        The error of one that cannot be read is in its place. At most a few hundred are read at
+        once.
         """
 
     @abstractmethod

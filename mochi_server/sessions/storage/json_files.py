@@ -36,8 +36,6 @@ LEFTOVER = re.compile(rf"\.{ID_PATTERN}\.[0-9a-f]{{16}}\.tmp")
 LEFTOVER_SECONDS = 600
 """A temporary file this old that nobody writes belongs to a process that crashed."""
 
-_HEADS_AT_ONCE = 500
-
 _CLAIM_RETRIES = (0.002, 0.003, 0.015, 0.03)
 """Seconds after which a claim that is held is tried again: who removes idle locks, as each command
 does at its end, holds them for microseconds, or until a busy machine lets it go on."""
@@ -71,11 +69,7 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(_version_at, session_id, self._path(session_id))
 
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        heads: list[bytes | MochiError] = []
-        for start in range(0, len(session_ids), _HEADS_AT_ONCE):
-            some = session_ids[start : start + _HEADS_AT_ONCE]
-            heads += await in_thread(_read_heads, self.folder, some, size)
-        return heads
+        return await in_thread(_read_heads, self.folder, session_ids, size)
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """Write a temporary file, flush and rename it; mode and group of the file stay."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
@@ -17,7 +17,7 @@ import anyio
 
 from ...core.aio import BackgroundTasks, KeyedLocks
 from ...core.outages import OUTAGE_SECONDS
-from ...errors import MochiError, SessionBusy, SessionExists, StorageError, StorageUnavailable
+from ...errors import SessionBusy, SessionExists, StorageError, StorageUnavailable
 from .base import SessionChanged, SessionLock, SessionStorage, check_session_id
 
 logger = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ AGAIN_SECONDS = 0.2
 
 LOCK_SECONDS = 10.0
 """Longest time of an edit; a later write of it is refused if the session has changed."""
-
-BATCH = 500
-"""Number of sessions whose beginnings are read at a time."""
 
 LOST = "another process has taken it over, or the storage has forgotten the claim"
 
@@ -87,10 +84,6 @@ class LeasedStorage(SessionStorage):
         """Renew the claims of this process, and return the ids of those that it has lost."""
 
     @abstractmethod
-    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        """Return the first ``size`` bytes of each of a few sessions, or its error."""
-
-    @abstractmethod
     async def _write(
         self, session_id: str, parts: Iterable[bytes], expected: Expected, lock: str = ""
     ) -> tuple[int, ...]:
@@ -100,14 +93,6 @@ class LeasedStorage(SessionStorage):
             SessionExists: there is one, and none was expected.
             SessionChanged: it has another version, or another one has locked it.
         """
-
-    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        for each in session_ids:
-            check_session_id(each)
-        heads: list[bytes | MochiError] = []
-        for start in range(0, len(session_ids), BATCH):
-            heads += await self._read_heads(session_ids[start : start + BATCH], size)
-        return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         return await self._write(session_id, parts, "any")

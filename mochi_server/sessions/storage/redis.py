@@ -240,7 +240,7 @@ class RedisStorage(LeasedStorage):
             raise SessionNotFound(session_id=session_id)
         return (int(version),)
 
-    async def _read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         found = await self._outage.run(partial(self._read_begins, session_ids, size))
         return await in_thread(_heads, session_ids, found, size)
 
