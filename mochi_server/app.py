@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .backends import build_storage
+from .backends import build_storages
 from .config import MochiServerSettings, export, load_settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def session_storages(settings: MochiServerSettings) -> dict[str, SessionStorage]
     """Return the storages of sessions that settings choose, also where they need Django."""
     from mochi_project.storages import storages_of  # noqa: PLC0415 - the face is loaded when used
 
-    return {alias: build_storage(each) for alias, each in storages_of(settings).items()}
+    return build_storages(storages_of(settings))
 
 
 def shared_state(settings: MochiServerSettings) -> State | None:

@@ -223,10 +223,22 @@ def build_provider(alias: str, backend: Mapping[str, Any], problem: str | None =
     return UnusableProvider(alias, problem=text)
 
 
+def build_providers(backends: Mapping[str, Mapping[str, Any]]) -> dict[str, Provider]:
+    problems = package_problems(backends)
+    return {
+        alias: build_provider(alias, backend, problems.get(alias))
+        for alias, backend in backends.items()
+    }
+
+
 def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
     from .sessions.storage.base import SessionStorage  # noqa: PLC0415 - the same
 
     return build_backend(backend, SessionStorage)  # type: ignore[type-abstract]
+
+
+def build_storages(backends: Mapping[str, Mapping[str, Any]]) -> dict[str, SessionStorage]:
+    return {alias: build_storage(backend) for alias, backend in backends.items()}
 
 
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:

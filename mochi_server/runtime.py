@@ -19,17 +19,16 @@ from .agents.folder import RELOAD_STAMP as AGENTS_STAMP
 from .agents.models import AgentModels
 from .backends import (
     build_mcp_servers,
-    build_provider,
+    build_providers,
     build_sandbox_launcher,
     build_signals,
     build_state,
     build_state_of_runs,
-    build_storage,
+    build_storages,
     build_tool_loader,
     build_tool_sources,
     default_providers,
     default_storages,
-    package_problems,
 )
 from .chat import ChatService, Conversations, RequestLimits, RunRegistry, StatusService
 from .chat.completions import CompletionService
@@ -109,15 +108,20 @@ async def _redis_answers(url: str) -> bool:
 def _settings_of(
     settings: MochiServerSettings | str | os.PathLike[str] | None,
 ) -> MochiServerSettings:
-    if isinstance(settings, MochiServerSettings):
-        return settings
     if settings is None:
-        return load_settings()
-    if isinstance(settings, (str, os.PathLike)):
-        return load_settings(data_dir=settings)
-    raise TypeError(
-        f"Runtime takes MochiServerSettings or the path of the data folder, not {settings!r}."
-    )
+        settings = load_settings()
+    elif isinstance(settings, (str, os.PathLike)):
+        settings = load_settings(data_dir=settings)
+    elif not isinstance(settings, MochiServerSettings):
+        raise TypeError(
+            f"Runtime takes MochiServerSettings or the path of the data folder, not {settings!r}."
+        )
+    if (problem := settings.data_folder_problem) is not None:
+        raise SettingsError(
+            f"{problem} Name the folder: Runtime(MochiServerSettings(data_dir=…)), or "
+            "MOCHI_DATA_DIR; . is the working directory."
+        )
+    return settings
 
 
 class Runtime:
@@ -162,24 +166,19 @@ class Runtime:
             ValueError: a function cannot be a tool.
         """
         self.settings = settings = _settings_of(settings)
-        if (problem := settings.data_folder_problem) is not None:
-            raise SettingsError(
-                f"{problem} Name the folder: Runtime(MochiServerSettings(data_dir=…)), or "
-                "MOCHI_DATA_DIR; . is the working directory."
-            )
         if providers is None:
-            backends = default_providers(settings)
-            problems = package_problems(backends)
-            providers = {
-                alias: build_provider(alias, backend, problems.get(alias))
-                for alias, backend in backends.items()
-            }
-        if storages is None:
-            storages = {
-                alias: build_storage(backend)
-                for alias, backend in default_storages(settings).items()
-            }
+            providers = build_providers(default_providers(settings))
         self.providers = ProviderRegistry(providers)
+        self._add_sessions(storages)
+        self._add_models(tools)
+        self._add_runs(state, signals, confirmations)
+        self._add_chat()
+
+    def _add_sessions(self, storages: Mapping[str, SessionStorage] | None) -> None:
+        """Build what keeps sessions, their folders, and the search in them."""
+        settings = self.settings
+        if storages is None:
+            storages = build_storages(default_storages(settings))
         self.storages = dict(storages)
         self.sessions = SessionManager(
             self.storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
@@ -193,9 +192,6 @@ class Runtime:
         self.agent_sessions = SessionManager(self.storages["agent_chats"])
         self.temporary_sessions = SessionManager(MemoryStorage())
         self.search = SessionSearch(self.sessions.catalogue)
-        self._add_models(tools)
-        self._add_runs(state, signals, confirmations)
-        self._add_chat()
 
     def _add_models(self, tools: Sequence[Callable[..., Any]]) -> None:
         """Build models and what they have: windows, tools, agents, summaries, attachments."""

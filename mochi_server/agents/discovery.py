@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..core.aio import in_thread
@@ -62,13 +63,11 @@ class AgentDiscoveryService:
         self._loader = loader
         self._catalogue = catalogue
         self._default_timeout = default_timeout
-        self._chats = agent_chats_path
-        self._stamp = stamp
         self._quiet = quiet
         self._keeper = FolderKeeper()
         self._loads = ReloadOnChange(
             str(agents_path),
-            snapshot=lambda: take_snapshot(self.path, agent_chats=self._chats, stamp=self._stamp),
+            snapshot=partial(take_snapshot, agents_path, agent_chats=agent_chats_path, stamp=stamp),
             load=self._load,
             is_current=self._is_current,
         )

@@ -105,28 +105,37 @@ class AgentExecutionService:
                     check_owner(session, definition)
                     await self._sessions.check_run(session)
                     session = await self._sessions.update(session_id, instruct)  # noqa: PLW2901
-                begin = len(session.messages) if before is None else before.begin
-                conversation = self._conversations.open(
-                    session,
-                    model,
-                    context.run,
-                    sessions=self._sessions,
-                    settings=context.settings,
-                )
-                run = AgentRun(self, definition, tools, conversation, context, begin=begin)
-                if before is None:
-                    context.run.agent(context.tool_call_id, session_id, begin)
-                else:
-                    await run.resume(session)
+                run = await self._open_run(definition, tools, session, model, context)
                 try:
                     async with aclosing(run.events(instruction)) as events:
                         async for event in events:
                             yield event
                 finally:
-                    await conversation.compact_if_full()
+                    await run.conversation.compact_if_full()
         except MochiError as error:
             reason = f"agent {definition.name!r} cannot work now: {error.message}"
             raise ToolFailed(reason) from error
+
+    async def _open_run(
+        self,
+        definition: AgentDefinition,
+        tools: Sequence[Tool],
+        session: ChatSession,
+        model: ChatModel,
+        context: CallContext,
+    ) -> AgentRun:
+        """Return the work of an agent in its session, which begins or goes on there."""
+        before = context.before
+        begin = len(session.messages) if before is None else before.begin
+        conversation = self._conversations.open(
+            session, model, context.run, sessions=self._sessions, settings=context.settings
+        )
+        run = AgentRun(self, definition, tools, conversation, context, begin=begin)
+        if before is None:
+            context.run.agent(context.tool_call_id, session.session_id, begin)
+        else:
+            await run.resume(session)
+        return run
 
     async def _find_model(
         self, definition: AgentDefinition, fallback: str, *, tools: bool

@@ -162,12 +162,7 @@ class ChatService:
                 if session.metadata.last_run_id != run_id:  # begun while the journal was away
                     raise RunInterrupted(run_id=run_id)
                 stack.enter_context(self.summaries.turn(head.session_id, head.model))
-                named = head.request.model or head.model
-                setup = await self.checks.models.resolve(named, wait=True)
-                setup = replace(setup, model=head.model).within(session.metadata)
-                model = await self.conversations.find_model(head.model, think=head.request.think)
-                tools = await self.checks.offered(setup, head.request)
-                checked = CheckedTurn(head.request, setup, model, tools)
+                checked = await self._check_again(head, session)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
@@ -183,6 +178,14 @@ class ChatService:
             log_failure(head.session_id, run_id, head.model, error)
             await self.runs.fail(run_id, error)
             return None
+
+    async def _check_again(self, head: RunHead, session: ChatSession) -> CheckedTurn:
+        """Find what the turn of a run needs that was checked when it began."""
+        request = head.request
+        setup = await self.checks.models.resolve(request.model or head.model, wait=True)
+        setup = replace(setup, model=head.model).within(session.metadata)
+        model = await self.conversations.find_model(head.model, think=request.think)
+        return CheckedTurn(request, setup, model, await self.checks.offered(setup, request))
 
     async def _end_confirmations(self, run: Run) -> None:
         """Settle what was asked before, and is not asked any more, as where a tool is gone."""

@@ -44,7 +44,6 @@ class StatusService:
         active = {**setup.tools, **selection.tools}
         agents = await self.agents.offer(setup.agent_settings)
         config = metadata.context_window_config or ContextWindowConfig()
-        system = system_of(session)
         summary = metadata.summary
         info = await self._info(setup.model)
         schemas = [tool.schema() for tool in (*active.values(), agents.tool) if tool is not None]
@@ -70,7 +69,7 @@ class StatusService:
             "enabled_agents": list(agents.enabled),
             "unknown_agents": list(agents.unknown),
             "invalid_agents": dict(agents.invalid),
-            "system_prompt_file": system.get("source_file") if system else None,
+            "system_prompt_file": (system_of(session) or {}).get("source_file"),
             "summary": summary.model_dump(mode="json") if summary else None,
             "summary_model": metadata.summary_model,
         }

@@ -142,19 +142,9 @@ def replace_file(
         OSError: The disk refused; the old content is still there.
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
-    old = None
-    with contextlib.suppress(FileNotFoundError):
-        old = None if new else path.lstat()
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        old = None
-    mode = PRIVATE_FILE if private else 0o666
-    if old is not None:
-        mode = stat.S_IMODE(old.st_mode)
-    try:
-        handle = os.open(temporary, _NEW, mode)
-    except FileNotFoundError:
-        make_folder(path.parent, private=private)
-        handle = os.open(temporary, _NEW, mode)
+    old = None if new else _status_of_plain(path)
+    mode = stat.S_IMODE(old.st_mode) if old else (PRIVATE_FILE if private else 0o666)
+    handle = _open_new(temporary, mode, private=private)
     with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -169,6 +159,22 @@ def replace_file(
                 temporary.unlink(missing_ok=True)
             raise
     return status
+
+
+def _status_of_plain(path: Path) -> os.stat_result | None:
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
+def _open_new(path: Path, mode: int, *, private: bool) -> int:
+    """Open a new file and return its descriptor; its folder is made if needed."""
+    try:
+        return os.open(path, _NEW, mode)
+    except FileNotFoundError:
+        make_folder(path.parent, private=private)
+        return os.open(path, _NEW, mode)
 
 
 def _rename_unless_taken(temporary: Path, path: Path) -> None:

@@ -157,8 +157,7 @@ def logging_config(level: str, log_format: LogFormat = "console") -> dict[str, A
 
     Errors that a client caused are responses, not log lines.
     """
-    debug = level == "DEBUG"
-    quiet = "INFO" if debug else "WARNING"
+    quiet = "INFO" if level == "DEBUG" else "WARNING"
     return {
         "version": 1,
         "disable_existing_loggers": False,

@@ -78,7 +78,7 @@ def start_call(
     require("tools")
     claim = AsyncExitStack()
     claim.enter_context(runtime.runs.slot())
-    run_id, owner = new_run_id(), current_caller().owner
+    run_id = new_run_id()
     claim.push_async_callback(runtime.mcp.end_session, run_id)  # as if it were a session
     head = RunHead(
         run_id=run_id,
@@ -87,20 +87,29 @@ def start_call(
         model=model,
         started_at=now(),
         request=TurnRequest(wait=can_ask),
-        owner=owner,
+        owner=current_caller().owner,
     )
     run = runtime.runs.new(head)
-    calls = ToolCalls(
+    calls = _calls_of(run, runtime, tool, can_ask=can_ask)
+    call = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
+    reader = run.log.reader()
+    runtime.runs.start(DirectCall(run=run, call=call, calls=calls, claim=claim))
+    return run_id, reader
+
+
+def _calls_of(run: Run, runtime: Runtime, tool: Tool, *, can_ask: bool) -> ToolCalls:
+    head = run.head
+    return ToolCalls(
         of_run=run,
-        session_id=run_id,
-        model=model,
+        session_id=head.session_id,
+        model=head.model,
         execution=runtime.tool_execution,
         confirmations=Confirmations(
             store=runtime.confirmations,
             rule_places=SharedRules(runtime.inbox.rule_places.shared, runtime.sessions),
-            run_id=run_id,
-            session_id=run_id,
-            owner=owner,
+            run_id=head.run_id,
+            session_id=head.session_id,
+            owner=head.owner,
             timeout=runtime.chat.confirmation_timeout,
             wait=can_ask,
         ),
@@ -108,7 +117,3 @@ def start_call(
         tools={tool.name: tool},
         settings=SETTINGS,
     )
-    call = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
-    reader = run.log.reader()
-    runtime.runs.start(DirectCall(run=run, call=call, calls=calls, claim=claim))
-    return run_id, reader

@@ -11,7 +11,7 @@ from ..errors import JSONObject, MessageNotFound, StorageError
 from .attachments import AttachmentStore
 from .manager import SessionManager
 from .session import ChatSession
-from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN
+from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN, SessionMetadata
 
 NOT_COPIED = frozenset({RUN, IMPORTED_FROM, *FLAGS})
 """Keys of the metadata that a fork does not have of its session."""
@@ -37,23 +37,15 @@ async def fork_session(
     """
     source = await sessions.get(session_id)
     lines, last = await in_thread(lines_until, source, message_id)
-    before = source.metadata
 
     def prepare(fork: ChatSession) -> None:
-        metadata = fork.metadata
-        metadata.tool_settings = before.tool_settings
-        metadata.agent_settings = before.agent_settings
-        metadata.context_window_config = before.context_window_config
-        metadata.summary_model = before.summary_model
-        for key, value in (before.model_extra or {}).items():
-            if key not in NOT_COPIED:
-                metadata.set_optional(key, value)
-        metadata.set_optional(FORKED_FROM, {"session_id": session_id, "message_id": last})
+        _copy_metadata(source.metadata, fork.metadata)
+        fork.metadata.set_optional(FORKED_FROM, {"session_id": session_id, "message_id": last})
         fork.extend(lines)
         fork.forget_summary_from(len(lines))
 
     async def store() -> ChatSession:
-        fork = await sessions.create(before.model, prepare=prepare)
+        fork = await sessions.create(source.metadata.model, prepare=prepare)
         try:
             named = {str(each["attachment_id"]) for each in fork.attachments()}
             await attachments.copy(session_id, fork.session_id, named)
@@ -63,6 +55,16 @@ async def fork_session(
         return fork
 
     return await run_to_completion(store())
+
+
+def _copy_metadata(source: SessionMetadata, fork: SessionMetadata) -> None:
+    fork.tool_settings = source.tool_settings
+    fork.agent_settings = source.agent_settings
+    fork.context_window_config = source.context_window_config
+    fork.summary_model = source.summary_model
+    for key, value in (source.model_extra or {}).items():
+        if key not in NOT_COPIED:
+            fork.set_optional(key, value)
 
 
 def lines_until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:

@@ -74,8 +74,7 @@ class SessionManager:
         self.space: SpaceLimit | None = None
         """Of what each owner may keep."""
         self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
-        """Are called with the id of a session after it was deleted, in this order, while no turn of
-        another session with this id can begin."""
+        """Called in order with the id of a deleted session, before a turn of another can begin."""
         path = None if isinstance(self.storage, MemoryStorage) else catalogue_path
         self.catalogue = SessionCatalogue(self.storage, path, sweep_seconds=sweep_seconds)
         self._documents = SessionDocuments(self.storage, self.catalogue, cache_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mochi_server.protocol.messages import (
     Message,
     SystemMessage,
@@ -32,20 +34,15 @@ async def read_history(
 ) -> tuple[list[Message], list[NewAttachment]]:
     """Return the messages as sessions have them, and the files that they name.
 
-    The context is a system message at the beginning.
-
     Raises:
         InvalidRequest: the arguments of a call are no JSON object; a file is no data URL.
         AttachmentTooLarge, AttachmentUnsupported: of a file.
     """
-    history: list[Message] = []
+    history = [*_context_of(run)]
     files: list[NewAttachment] = []
     names: dict[str, str] = {}
     """Names of tools by the ids of their calls."""
     thought = ""
-    if run.context:
-        lines = [f"{item.description}: {item.value}" for item in run.context]
-        history.append(SystemMessage(content="\n".join(lines)))
     async for message in let_others_run(run.messages):
         match message:
             case InputInstruction():
@@ -71,6 +68,13 @@ async def read_history(
             case _:
                 pass
     return history, files
+
+
+def _context_of(run: RunAgentInput) -> Iterator[Message]:
+    """Yield the context as a system message, with which the history begins."""
+    if run.context:
+        lines = [f"{item.description}: {item.value}" for item in run.context]
+        yield SystemMessage(content="\n".join(lines))
 
 
 def _text(content: Content | None) -> str:

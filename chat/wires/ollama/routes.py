@@ -97,11 +97,7 @@ async def _answer(
     started = await runtime.completions.start(asked)
     session_id = started.kept_session_id
     encoder = AnswerEncoder(
-        started,
-        kind,
-        model=payload.model,
-        session_id=session_id,
-        ignored=payload.ignored_options,
+        started, kind, model=payload.model, session_id=session_id, ignored=payload.ignored_options
     )
     if payload.stream:
         return WireStreamResponse(started, encoder, request.path_info, session_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -144,8 +144,7 @@ def output_items(
     """
     results = {str(each.get("tool_call_id")): each for each in messages if _is(each, "tool")}
     items: list[Item] = []
-    replies = [each for each in messages if _is(each, "assistant")]
-    for number, reply in enumerate(replies):
+    for number, reply in enumerate(each for each in messages if _is(each, "assistant")):
         status = "incomplete" if reply.get("interrupted") else "completed"
         if thinking := reply.get("thinking"):
             name = response_id.item("rs", number)
@@ -153,12 +152,7 @@ def output_items(
         if content := reply.get("content"):
             items.append(message_item(response_id.item("msg", number), str(content), status))
         calls = [*_calls(reply)]
-        are_clients = is_ended and any(call[1] in clients for call in calls)
-        own = [
-            call
-            for call in calls
-            if call[1] not in clients and not (are_clients and call[0] not in results)
-        ]
+        own = _own_calls(calls, clients, results, is_ended=is_ended)
         items += [
             _stored_call(call, response_id.item("mcp", call[0]), results.get(call[0]))
             if is_ended or call[0] in results
@@ -171,6 +165,25 @@ def output_items(
             if call not in own
         ]
     return items
+
+
+def _own_calls(
+    calls: Sequence[Call],
+    clients: Sequence[str],
+    results: Mapping[str, JSONObject],
+    *,
+    is_ended: bool,
+) -> list[Call]:
+    """Return the calls of a reply that the server runs.
+
+    Where the client runs some and the answer has ended, those without a result are its as well.
+    """
+    are_clients = is_ended and any(call[1] in clients for call in calls)
+    return [
+        call
+        for call in calls
+        if call[1] not in clients and not (are_clients and call[0] not in results)
+    ]
 
 
 def _is(message: JSONObject, role: str) -> bool:

@@ -94,16 +94,8 @@ class CompactionWriter:
         if end <= start:
             return None
         notes, start = _notes_before(messages[:end], start, covered)
-        provider, name = self.providers.resolve(model)
-        config = session.metadata.context_window_config if model == session.metadata.model else None
-        window = await window_beside(self.windows, model, provider, name, config)
-        size = window.num_ctx or window.size or UNKNOWN_WINDOW
-        loading = Loading.ALWAYS if at_once else Loading.NEVER
-        if not loading.allows(await provider.load_state(name)):
-            raise ModelNotLoaded(model)
-        self.last_read.forget(self.windows.weights_key(model))
-        is_short = not at_once and await provider.reads_cancelled_prompts()
-        writing = _WritingModel(provider, name, window.num_ctx)
+        writing, size = await self._begin_writing(session, model, at_once=at_once)
+        is_short = not at_once and await writing.provider.reads_cancelled_prompts()
         most = min(room.summary_tokens, size // 4)
         budget = _budget_of(size, most, self.windows.ratio(model), is_short=is_short)
         new, covered_end = await writing.notes_of(messages[:end], start, notes, budget)
@@ -121,6 +113,24 @@ class CompactionWriter:
             requested=requested or (covered is not None and covered.summary.requested),
         )
         return CoveredHistory(summary, covered_end)
+
+    async def _begin_writing(
+        self, session: ChatSession, model: str, *, at_once: bool
+    ) -> tuple[_WritingModel, int]:
+        """Return a model that writes, and the tokens of its window; it forgets what it has read.
+
+        Raises:
+            ModelNotLoaded: it must not be loaded now.
+        """
+        provider, name = self.providers.resolve(model)
+        config = session.metadata.context_window_config if model == session.metadata.model else None
+        window = await window_beside(self.windows, model, provider, name, config)
+        loading = Loading.ALWAYS if at_once else Loading.NEVER
+        if not loading.allows(await provider.load_state(name)):
+            raise ModelNotLoaded(model)
+        self.last_read.forget(self.windows.weights_key(model))
+        size = window.num_ctx or window.size or UNKNOWN_WINDOW
+        return _WritingModel(provider, name, window.num_ctx), size
 
     async def room(self, session: ChatSession, model: str, most: int | None) -> HistoryRoom:
         """Return the room for a session in its model's largest window, tools not counted."""

@@ -69,10 +69,8 @@ class SessionSearch:
     ) -> SearchResult:
         """Return the sessions that have all the words.
 
-        Any text is a query (docs/explanation/search.md).
-
         Args:
-            text: words, ``"phrases"``, ``-not``, ``begin*``.
+            text: any; ``"phrases"``, ``-not`` and ``begin*`` count (docs/explanation/search.md).
             limit: most sessions of a page.
             cursor: ``next_cursor`` of the page before.
             session_filter: which sessions are searched.

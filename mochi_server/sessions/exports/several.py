@@ -11,6 +11,7 @@ from zipfile import ZipFile
 from ...core.aio import in_thread
 from ...errors import JSONObject, SessionNotFound, SessionUnreadable
 from ..attachments import AttachmentStore
+from ..catalogue.listing import SessionPage
 from ..manager import SessionManager
 from .exporter import ExportFormat, add_session, export_session, read_with_files
 
@@ -37,6 +38,22 @@ def file_stems(lines: Sequence[JSONObject]) -> dict[str, str]:
     }
 
 
+def _chosen(page: SessionPage, session_ids: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the stems of the files of some sessions, or of all, and what is wrong with others.
+
+    Raises:
+        SessionNotFound: one of these is not there.
+    """
+    stems = file_stems(page.entries)
+    damaged = {str(line["session_id"]): str(line["reason"]) for line in page.problems}
+    for session_id in session_ids:
+        if session_id not in stems and session_id not in damaged:
+            raise SessionNotFound(session_id=session_id)
+    chosen = frozenset(session_ids) or {*stems, *damaged}
+    problems = [f"{each}: {reason}" for each, reason in damaged.items() if each in chosen]
+    return {each: stem for each, stem in stems.items() if each in chosen}, problems
+
+
 async def write_archive(
     file: BinaryIO,
     sessions: SessionManager,
@@ -54,21 +71,12 @@ async def write_archive(
         SessionNotFound: one of these is not there.
         StorageError: the sessions cannot be listed or read.
     """
-    page = await sessions.list()
-    stems = file_stems(page.entries)
-    damaged = {str(line["session_id"]): str(line["reason"]) for line in page.problems}
-    for session_id in session_ids:
-        if session_id not in stems and session_id not in damaged:
-            raise SessionNotFound(session_id=session_id)
-    wanted = frozenset(session_ids) or {*stems, *damaged}
-    problems = [f"{each}: {reason}" for each, reason in damaged.items() if each in wanted]
+    stems, problems = _chosen(await sessions.list(), session_ids)
     with_files = to is ExportFormat.ZIP
     suffix = ExportFormat.JSON.suffix if with_files else to.suffix
     written: set[str] = set()
     archive = ZipFile(file, "w")
     for session_id, stem in stems.items():
-        if session_id not in wanted:
-            continue
         try:
             content, files = (
                 await read_with_files(sessions, attachments, session_id, known=written)

@@ -14,7 +14,7 @@ from ...errors import CannotImport, SessionExists, SessionNotFound
 from ..codec import Document, NotASession, assemble, disassemble, encode
 from ..manager import SessionManager
 from ..storage.base import SESSION_ID
-from ..types import OWNER, SESSION_RULES, TOOL_POLICIES, ToolExecutionPolicy
+from ..types import OWNER, SESSION_RULES, TOOL_POLICIES, SessionMetadata, ToolExecutionPolicy
 from ..versions import LEGACY_FLAG, NotMetadata, read_metadata, version_of
 from .report import ImportedSession, Outcome
 
@@ -28,13 +28,12 @@ async def import_session_file(
     new_id: bool = False,
     check_model: Callable[[str], Awaitable[None]] | None = None,
 ) -> ImportedSession:
-    """Store a session file as a session; nothing is ever overwritten.
+    """Store a session file as a session, in its own version; nothing is ever overwritten.
 
-    It is stored as it is, in its own version: the first change brings it into the present shape, as
-    with every old file. It keeps its id if that is free. Only its policies for tools become
-    ``always_confirm``: the author of the file must not decide which calls need no confirmation
-    here. What is stored already just so stays. ``check_model`` raises an error if no session with
-    this model may be made.
+    It keeps its id if that is free. Only its policies for tools become ``always_confirm``: the
+    author of the file must not decide which calls need no confirmation here. What is stored
+    already just so stays. ``check_model`` raises an error if no session with this model may be
+    made.
 
     Raises:
         CannotImport: It is no session file.
@@ -42,12 +41,7 @@ async def import_session_file(
         SpaceUsedUp: The caller has no room for it.
         StorageError: It could not be written.
     """
-    try:
-        document = disassemble(content)
-        head = orjson.loads(document.head)
-        metadata = read_metadata(head, str(head.get("session_id") or ""))
-    except (NotASession, NotMetadata) as error:
-        raise CannotImport(str(error)) from error
+    document, head, metadata = _parse(content)
     if check_model is not None:
         await check_model(metadata.model)
     changed = _ask_always(head)
@@ -69,6 +63,20 @@ async def import_session_file(
         version=version_of(head),
         policies_changed=changed,
     )
+
+
+def _parse(content: bytes) -> tuple[Document, dict[str, Any], SessionMetadata]:
+    """Return a file, its first part as it stands there, and that as this version has it.
+
+    Raises:
+        CannotImport: It is no session file.
+    """
+    try:
+        document = disassemble(content)
+        head = orjson.loads(document.head)
+        return document, head, read_metadata(head, str(head.get("session_id") or ""))
+    except (NotASession, NotMetadata) as error:
+        raise CannotImport(str(error)) from error
 
 
 def _set_owner(head: dict[str, Any]) -> bool:

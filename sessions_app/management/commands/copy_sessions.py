@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mochi_project.management.base import run_on_stored
 from mochi_project.management.console import as_json, plain, progress, table
 from mochi_project.storages import storages_of
-from mochi_server.backends import build_storage
+from mochi_server.backends import build_storages
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.server.startup import storage_package_problem
@@ -114,8 +114,7 @@ def storages(kind: str) -> dict[str, SessionStorage]:
     of_kind = mochi.model_copy(update={"session_storage": kind})
     if (problem := storage_package_problem(of_kind)) is not None:
         raise CommandError(problem)
-    backends = storages_of(of_kind)
-    return {alias: build_storage(backend) for alias, backend in backends.items()}
+    return build_storages(storages_of(of_kind))
 
 
 def _problems(alias: str, done: dict[tuple[str, str], CopyReport]) -> dict[str, str]:

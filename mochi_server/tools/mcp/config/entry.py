@@ -215,14 +215,8 @@ class McpServerConfig(_Model):
         env = {} if self.variables_file is None else values.of_file(self.variables_file)
         env.update((name, values.fill(text)) for name, text in self.env.items())
         cwd = None if self.cwd is None else self.folder / values.path(self.cwd)
-        command = None if self.command is None else values.fill(self.command)
-        if command is not None and allowed_commands:
-            try:
-                command = allowed_program(command, cwd or self.folder, allowed_commands)
-            except McpServerUnusable as error:
-                raise McpServerUnusable(values.secrets.redacted(str(error))) from None
         changes = {
-            "command": command,
+            "command": values.program(cwd or self.folder, allowed_commands),
             "args": [values.fill(text) for text in self.args],
             "env": env,
             "env_file": None,
@@ -257,6 +251,16 @@ class _Values:
 
     def fill(self, text: str) -> str:
         return _PLACEHOLDER.sub(self._value, text)
+
+    def program(self, folder: Path, allowed_commands: Sequence[str]) -> str | None:
+        """Return the command; if only some are allowed, the full path of its program."""
+        command = None if self._config.command is None else self.fill(self._config.command)
+        if command is None or not allowed_commands:
+            return command
+        try:
+            return allowed_program(command, folder, allowed_commands)
+        except McpServerUnusable as error:
+            raise McpServerUnusable(self.secrets.redacted(str(error))) from None
 
     @property
     def secrets(self) -> SecretValues:

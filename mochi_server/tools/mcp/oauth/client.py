@@ -25,7 +25,7 @@ from ....core.aio import in_thread
 from ....errors import JSONObject
 from ..config.entry import McpServerConfig
 from ..secret_values import SecretValues
-from ..transports.http import limited_client
+from ..transports.http import LimitedClient
 from .addresses import AddressGuard
 from .tokens import AuthorizationNeeded, TokenFile
 
@@ -33,6 +33,10 @@ from .tokens import AuthorizationNeeded, TokenFile
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 PING: JSONObject = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2025-06-18",
+}
 _ERROR_CODE = re.compile(
     r'"error":\s*"((?:invalid|unauthorized|unsupported|unapproved|access|temporarily|server)_[a-z_]+)"'
 )
@@ -245,13 +249,10 @@ async def authorize(
     async def show(url: str) -> None:
         nonlocal state
         url = _with_scope(url, scope)
-        parts = urlsplit(url)
-        if parts.scheme != "https" and (
-            parts.scheme != "http" or parts.hostname not in LOOPBACK_HOSTS
-        ):
+        if not _is_page(url):
             raise NotAuthorized("its page for that has no https address")
         await provider.guard.check(httpx2.URL(url))
-        state = parse_qs(parts.query)["state"][0]
+        state = parse_qs(urlsplit(url).query)["state"][0]
         await authorizations.show(config.name, url, state)
 
     async def wait() -> AuthorizationCodeResult:
@@ -263,18 +264,19 @@ async def authorize(
 
     storage = _Storage(str(config.url), authorizations, secrets, is_new=True)
     provider = _Provider(str(config.url), authorizations, storage, show, wait)
-    headers = {
-        **config.headers,
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2025-06-18",
-    }
     method, body = ("GET", None) if config.transport == "sse" else ("POST", PING)
     async with (
-        limited_client(headers, auth=provider) as client,
+        LimitedClient({**config.headers, **HEADERS}, auth=provider) as client,
         client.stream(method, str(config.url), json=body) as response,
     ):
         if not state:
             raise NotAuthorized(f"it does not offer OAuth (HTTP {response.status_code})")
+
+
+def _is_page(url: str) -> bool:
+    """Return whether an address may be shown to a person: with TLS, or on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS)
 
 
 def _metadata(authorizations: Authorizations) -> OAuthClientMetadata:

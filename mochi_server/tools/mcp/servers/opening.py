@@ -59,12 +59,11 @@ class TransportOpener:
         from ..transports.stdio import stdio_transport  # noqa: PLC0415 - the same
 
         config = await in_thread(server.config.expanded, allowed_commands)
-        secrets = server.log.secrets
-        secrets.add(config.secrets)
+        server.log.secrets.add(config.secrets)
         if config.url is not None:
             auth = None
             if self.authorizations is not None:
-                auth = self.authorizations.auth(config, secrets)
+                auth = self.authorizations.auth(config, server.log.secrets)
             transport = http_transport(
                 config.url,
                 headers=config.headers,
@@ -74,15 +73,19 @@ class TransportOpener:
                 is_sse=config.transport == "sse",
             )
         else:
-            environment = tool_environment(self._variables)
-            secrets.add(secrets_of({"env": {**environment}}))
-            command = StdioCommand(
-                argv=[str(config.command), *config.args],
-                env={**environment, **config.env},
-                cwd=config.cwd or self._working_dir,
-            )
-            if self._launcher is not None:
-                command = await self._launcher(server.config, command, server.session_id)
-            transport = stdio_transport(command, server.log, on_end)
+            transport = stdio_transport(await self._command(server, config), server.log, on_end)
         async with transport as streams:
             yield streams
+
+    async def _command(self, server: McpServer, config: McpServerConfig) -> StdioCommand:
+        """Return how to start a server; ``config`` has the values of its variables."""
+        environment = tool_environment(self._variables)
+        server.log.secrets.add(secrets_of({"env": {**environment}}))
+        command = StdioCommand(
+            argv=[str(config.command), *config.args],
+            env={**environment, **config.env},
+            cwd=config.cwd or self._working_dir,
+        )
+        if self._launcher is not None:
+            command = await self._launcher(server.config, command, server.session_id)
+        return command

@@ -53,14 +53,14 @@ async def http_transport(
         timeout: httpx2.Timeout | None = None,  # noqa: ARG001 - the SDK's
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return limited_client(headers or {}, auth=auth, log=log, on_end=on_end)
+        return LimitedClient(headers or {}, auth=auth, log=log, on_end=on_end)
 
     if is_sse:
         transport = sse_client(url, dict(headers), httpx_client_factory=client, auth=auth)
         async with transport as (read, write):
             yield LimitedReadStream(read, on_flood=log.note_flood, on_end=on_end), write
         return
-    async with limited_client(headers, auth=auth, log=log) as http_client:
+    async with LimitedClient(headers, auth=auth, log=log) as http_client:
         modern = streamable_http_client(
             url, http_client=http_client, max_sse_event_size=MAX_MESSAGE
         )
@@ -68,68 +68,53 @@ async def http_transport(
             yield LimitedReadStream(read, on_flood=log.note_flood, on_end=on_end), write
 
 
-def limited_client(
-    headers: Mapping[str, str],
-    *,
-    auth: httpx2.Auth | None = None,
-    log: ServerLog | None = None,
-    on_end: Callable[[str], None] | None = None,
-    transport: httpx2.AsyncBaseTransport | None = None,
-) -> httpx2.AsyncClient:
-    """Return an HTTP client whose responses are limited, and no redirect is followed by itself.
+class LimitedClient(httpx2.AsyncClient):
+    """An HTTP client whose responses are limited, and that follows no redirect by itself."""
 
-    Args:
-        headers: Sent with each request, but those of ``auth`` to other addresses.
-        auth: Signs requests.
-        log: Gets a note of each response that is an error.
-        on_end: For the transport of 2024, whose failures the SDK only logs; is called with one.
-        transport: Sends the requests; None: as the environment says.
-    """
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        *,
+        auth: httpx2.Auth | None = None,
+        log: ServerLog | None = None,
+        on_end: Callable[[str], None] | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Open no connection yet.
 
-    async def limit(response: httpx2.Response) -> None:
-        if response.is_error and log is not None:
-            log.note(f"{response.request.method}: HTTP {response.status_code}")
+        Args:
+            headers: Sent with each request, but those of ``auth`` to other addresses.
+            auth: Signs requests.
+            log: Gets a note of each response that is an error.
+            on_end: For the transport of 2024, whose failures the SDK only logs; is called with one.
+            transport: Sends the requests; None: as the environment says.
+        """
+        super().__init__(
+            headers={**headers, "Accept-Encoding": "identity"},
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
+            auth=auth,
+            event_hooks={"response": [self._limit]},
+            transport=transport,
+        )
+        self._log = log
+        self._on_end = on_end
+
+    async def _limit(self, response: httpx2.Response) -> None:
+        if response.is_error and self._log is not None:
+            self._log.note(f"{response.request.method}: HTTP {response.status_code}")
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in {"", "identity"}:  # a few bytes may become gigabytes
             raise httpx2.RemoteProtocolError(f"the answer is encoded as {encoding[:MAX_HEADER]!r}")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _LimitedStream(response.stream)
-        elif on_end is not None:
-            response.stream = _LimitedEvents(response.stream, on_end)
+        elif self._on_end is not None:
+            response.stream = _LimitedEvents(response.stream, self._on_end)
         else:
             response.stream = _ShortenedEvents(response.stream)
         if SESSION_HEADER in response.request.headers and await _says_session_is_lost(response):
             # Whatever the body says of it, which the SDK would prefer.
             response.status_code = NOT_FOUND
             response.headers["content-type"] = "text/plain"
-
-    return _Client(
-        on_end,
-        headers={**headers, "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-        auth=auth,
-        event_hooks={"response": [limit]},
-        transport=transport,
-    )
-
-
-async def _says_session_is_lost(response: httpx2.Response) -> bool:
-    """Tell whether a server does not know the session of a request.
-
-    The protocol says 404. Many answer 400, as examples of the SDK for TypeScript do:
-    https://github.com/modelcontextprotocol/typescript-sdk/issues/389
-    """
-    if response.status_code != BAD_REQUEST:
-        return response.status_code == NOT_FOUND
-    return b"session" in (await response.aread()).lower()
-
-
-class _Client(httpx2.AsyncClient):
-    """A client that tells of messages that cannot be sent."""
-
-    def __init__(self, on_end: Callable[[str], None] | None, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(**options)
-        self._on_end = on_end
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
         try:
@@ -144,6 +129,17 @@ class _Client(httpx2.AsyncClient):
     def _tell(self, request: httpx2.Request, reason: str) -> None:
         if self._on_end is not None and request.method == "POST":
             self._on_end(reason)
+
+
+async def _says_session_is_lost(response: httpx2.Response) -> bool:
+    """Tell whether a server does not know the session of a request.
+
+    The protocol says 404. Many answer 400, as examples of the SDK for TypeScript do:
+    https://github.com/modelcontextprotocol/typescript-sdk/issues/389
+    """
+    if response.status_code != BAD_REQUEST:
+        return response.status_code == NOT_FOUND
+    return b"session" in (await response.aread()).lower()
 
 
 class _BodyStream(httpx2.AsyncByteStream):

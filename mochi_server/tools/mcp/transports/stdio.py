@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic_core import from_json
@@ -72,24 +73,12 @@ async def stdio_transport(
     write_stream, sending = anyio.create_memory_object_stream[SessionMessage](0)
     limited = LimitedReadStream(read_stream, on_flood=log.note_flood, on_end=process.note_end)
 
-    async def read() -> None:
-        async with received:
-            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                async for message in process.messages():
-                    await received.send(message)
-            await process.settle()
-
-    async def write() -> None:
-        async with sending:
-            async for item in sending:
-                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                with contextlib.suppress(OSError):  # it has ended, which its output tells
-                    await process.send(text.encode() + b"\n")
-
     try:
         async with anyio.create_task_group() as group:
-            for work in (read, write, process.read_stderr, process.wait):
-                group.start_soon(work)
+            group.start_soon(process.read_messages, received)
+            group.start_soon(process.write_messages, sending)
+            group.start_soon(process.read_stderr)
+            group.start_soon(process.wait)
             try:
                 yield limited, write_stream
             finally:
@@ -171,7 +160,24 @@ class _ServerProcess:
         self._open.callback(transport.close)
         return asyncio.StreamWriter(transport, protocol, None, loop)
 
-    async def messages(self) -> AsyncGenerator[SessionMessage, None]:
+    async def read_messages(
+        self, received: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        async with received:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for message in self._messages():
+                    await received.send(message)
+            await self._settle()
+
+    async def write_messages(self, sending: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with sending:
+            async for item in sending:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                with contextlib.suppress(OSError):  # it has ended, which its output tells
+                    self._stdin.write(text.encode() + b"\n")
+                    await self._stdin.drain()
+
+    async def _messages(self) -> AsyncGenerator[SessionMessage, None]:
         """Yield what it writes to stdout, and errors for answers that cannot be used."""
         lines = _LineBuffer()
         while data := await self._stdout.read(READ_BYTES):
@@ -206,10 +212,6 @@ class _ServerProcess:
                 self._log.note(f"stdout: no message: {shown}")
             return failed_response(line[:EDGE], line[-EDGE:], NO_MESSAGE)
 
-    async def send(self, data: bytes) -> None:
-        self._stdin.write(data)
-        await self._stdin.drain()
-
     async def read_stderr(self) -> None:
         while data := await self._stderr.read(READ_BYTES):
             self._log.feed(data)
@@ -229,7 +231,7 @@ class _ServerProcess:
         last = self._log.last if code else ""
         self.note_end(f"{reason} ({last[:SHOWN_RUBBISH]})" if last else reason)
 
-    async def settle(self) -> None:
+    async def _settle(self) -> None:
         """Note that its output has ended, unless the process ends, which says more."""
         self._is_read.set()
         with anyio.move_on_after(SETTLE_SECONDS):

@@ -18,7 +18,7 @@ import uvicorn
 from mcp.server.mcpserver import MCPServer
 
 from mochi_server.tools.base import ToolFailed
-from mochi_server.tools.mcp.transports.http import limited_client
+from mochi_server.tools.mcp.transports.http import LimitedClient
 from mochi_server.tools.mcp.transports.limits import TOO_LARGE, shortened
 from tests.support.mcp import SECONDS, mcp_source, write_config
 from tests.support.redis import free_port
@@ -204,7 +204,7 @@ async def test_the_sdk_gets_few_blocks_of_many_however_they_come(kind: str, size
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers={"Content-Type": kind}, content=pieces())
 
-    async with limited_client({}, transport=httpx2.MockTransport(answer)) as client:
+    async with LimitedClient({}, transport=httpx2.MockTransport(answer)) as client:
         received = await (await client.get("http://server/")).aread()
     if is_stream:
         event, data, *rest = received.split(b"\n")
