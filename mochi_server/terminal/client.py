@@ -182,7 +182,7 @@ class Client:
             ) as response:
                 yield response
         except FAILURES as error:
-            text = f"{self.url} does not answer: {error or type(error).__name__}"
+            text = f"{self.url} does not answer: {str(error) or type(error).__name__}"
             raise ServerUnreachable(text) from error
 
 

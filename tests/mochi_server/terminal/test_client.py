@@ -135,6 +135,12 @@ async def test_what_is_no_whole_response_is_no_server(answer):
             assert not await client.answers()
 
 
+async def test_a_reason_without_words_is_named(monkeypatch):
+    monkeypatch.setattr("mochi_server.terminal.http1.CONNECT_SECONDS", 0)
+    with pytest.raises(ServerUnreachable, match="does not answer: TimeoutError"):
+        await Client("http://127.0.0.1:1", None).request("GET", "/health")
+
+
 @pytest.mark.parametrize(
     "address",
     ["localhost:8000", "ftp://localhost", "http://", "http://[", "http://localhost:port", "x"],
