@@ -156,11 +156,11 @@ class ToolCalls:
         plan = PlannedCall(call, index, tool, call.arguments)
         if before is not None:
             plan.announced = call.id in before.announced
-            plan.is_started = call.id in before.started
             plan.confirmation = self.confirmations.earlier_of(call)
-        if plan.is_started:
-            await self._plan_started(plan, before.started[call.id] if before is not None else None)
-        elif tool is None:
+            if call.id in before.started:
+                await self._plan_started(plan, before.started[call.id])
+                return plan
+        if tool is None:
             reason = f"there is no tool named {call.name!r}."
             plan.refuse(reason, ToolNotFound.code)
         elif call.problem is not None:
@@ -176,6 +176,7 @@ class ToolCalls:
 
     async def _plan_started(self, plan: PlannedCall, edited: JSONObject | None) -> None:
         """Go on with a call that an earlier process started, or give it up."""
+        plan.is_started = True
         plan.edited = edited is not None
         if edited is not None:
             plan.arguments = edited
@@ -248,7 +249,8 @@ class ToolCalls:
         text = result.for_model()
         if not self.must_answer:
             self._last_results[plan.index] = result
-        key, repeated = _key(plan.call), self._outcomes.get(_key(plan.call))
+        key = _key(plan.call)
+        repeated = self._outcomes.get(key)
         times = repeated.times if repeated and repeated.result.for_model() == text else 0
         self._outcomes[key] = _Outcome(result, times + 1)
         if plan.edited:

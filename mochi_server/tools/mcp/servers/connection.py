@@ -209,7 +209,7 @@ class McpConnection:
                 return
             starting.deadline = anyio.current_time() + START_SECONDS
             client = make_client(
-                _Opened(self._transport(self.end)),
+                self._transport(self.end),
                 message_handler=self._on_message,
                 cache=None,
                 **self._options,
@@ -276,19 +276,6 @@ class McpConnection:
                 logger.debug("MCP server %s tells no changes", self.name, exc_info=True)
             await asyncio.sleep(LISTEN_AGAIN_SECONDS)
             self.refresh()
-
-
-class _Opened:
-    """The transport as the SDK's client takes it: entered and left by the client."""
-
-    def __init__(self, transport: AbstractAsyncContextManager[Streams]) -> None:
-        self._transport = transport
-
-    async def __aenter__(self) -> Streams:
-        return await self._transport.__aenter__()
-
-    async def __aexit__(self, *error: Any) -> bool | None:  # noqa: ANN401
-        return await self._transport.__aexit__(*error)
 
 
 def import_client() -> type[Client]:
