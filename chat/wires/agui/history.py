@@ -48,6 +48,7 @@ async def read_history(
             case InputInstruction():
                 history.append(SystemMessage(content=message.content))
             case InputQuestion():
+                thought = ""  # its reply never came
                 question, attached = await _question(message.content, reader)
                 history.append(question)
                 files += attached
