@@ -49,7 +49,6 @@ SHOWN_RUBBISH = 200
 """Characters of a line that is no message."""
 NOTED_RUBBISH = 20
 """Lines that are no message, of one connection, which the log shows."""
-"""Bytes at both ends of a line that is too long, where the id of the answer is."""
 NO_MESSAGE = "the answer is no message of MCP"
 
 
