@@ -12,12 +12,13 @@ events of the conversation, and not in their payload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, TypeAlias, get_args
 
 from pydantic import JsonValue
 
 from ..errors import JSONObject, MochiError
+from .payload import FieldPayload, fields_of
 
 __all__ = [
     "AgentComplete",
@@ -46,28 +47,6 @@ __all__ = [
     "ToolResultReady",
     "ToolSampling",
 ]
-
-
-class FieldPayload:
-    """A dataclass whose payload is its fields, in their order.
-
-    A field that has a default is left out while it has it; what is always there has none.
-    """
-
-    __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def payload(self) -> JSONObject:
-        return fields_of(self)
-
-
-def fields_of(event: Any) -> JSONObject:  # noqa: ANN401 - any dataclass
-    """Return the fields of an event that do not have their defaults, in their order."""
-    return {
-        each.name: value
-        for each in fields(event)
-        if (value := getattr(event, each.name)) is not each.default
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

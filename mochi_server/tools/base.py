@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..errors import JSONObject
-from ..protocol.events import Event, FieldPayload
+from ..protocol.payload import FieldPayload
+
+if TYPE_CHECKING:
+    from ..protocol.events import Event  # a process of tools need not import them
 
 
 class InvalidArguments(ValueError):
@@ -187,7 +190,7 @@ class ToolPaused:
     """The call waits for a person: its time counts again from the next :class:`ToolBegun`."""
 
 
-ToolStep = Event | ToolBegun | ToolPaused | ToolOutput
+ToolStep: TypeAlias = "Event | ToolBegun | ToolPaused | ToolOutput"
 """What a tool yields while it runs."""
 
 

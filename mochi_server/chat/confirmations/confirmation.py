@@ -21,7 +21,7 @@ from ...errors import (
     ToolConfirmationTimeout,
     ToolExecutionDenied,
 )
-from ...protocol.events import FieldPayload
+from ...protocol.payload import FieldPayload
 
 MAX_RECORDED = 8_000
 """Bytes of JSON of arguments in the history: else a few calls with long ones take all its place."""

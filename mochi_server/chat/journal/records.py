@@ -35,9 +35,9 @@ from ...protocol.events import (
     RunStart,
     ThinkingDelta,
     event_of,
-    fields_of,
 )
 from ...protocol.options import ModelOptions
+from ...protocol.payload import fields_of
 from ...protocol.response_format import RESPONSE_FORMAT
 from ...protocol.turn_request import NO_REQUEST, TurnRequest
 from ...sessions import ChatSession

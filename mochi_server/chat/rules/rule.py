@@ -35,7 +35,7 @@ from ...core.files import text_of as text_of_file
 from ...core.parsed_file import ParsedFile
 from ...core.problems import first_problem
 from ...errors import ConfirmationUnavailable, JSONObject, PoliciesInvalid
-from ...protocol.events import FieldPayload
+from ...protocol.payload import FieldPayload
 from .commands import Fit
 from .comparer import Comparer, is_command
 from .glob_patterns import check_pattern, pattern_of

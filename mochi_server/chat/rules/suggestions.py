@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from ...core.shown_text import shown_text
 from ...errors import JSONObject
-from ...protocol.events import FieldPayload
+from ...protocol.payload import FieldPayload
 from .comparer import is_command, words_of_name
 from .glob_patterns import pattern_of
 from .rule import CallFacts, CallRule, RuleSet, match_rules, text_of

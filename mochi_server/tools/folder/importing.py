@@ -6,7 +6,6 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec
 from itertools import count
@@ -48,7 +47,7 @@ class FreshLoader(SourceFileLoader):
         return code
 
 
-class FreshFinder(MetaPathFinder):
+class FreshFinder:
     """Finds the modules inside such folders, and nothing else."""
 
     def find_spec(

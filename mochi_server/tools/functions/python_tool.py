@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import traceback
@@ -152,6 +151,8 @@ def runnable(function: Function) -> Function:
         return function
 
     def run(**arguments: Any) -> Any:  # noqa: ANN401 - the user's values
+        import asyncio  # noqa: PLC0415 - most folders have no async tool
+
         made = function(**arguments)
         return asyncio.run(made) if inspect.iscoroutine(made) else made
 

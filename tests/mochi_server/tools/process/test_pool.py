@@ -566,21 +566,22 @@ async def test_files_of_the_folder_hide_no_module(loader: ProcessLoader, tmp_pat
 
 
 async def test_a_tool_may_use_what_our_own_start_left_out(loader: ProcessLoader, tmp_path: Path):
-    """A process starts without ollama's HTTP client."""
+    """A process starts without ollama's HTTP client, a loop, and the events of turns."""
     code = """
         import sys
-        started_with_it = "httpx" in sys.modules
+        events = "mochi_server.protocol.events"
+        started_with = [name for name in ("httpx", "asyncio", events) if name in sys.modules]
         import ollama
         __all__ = ["look"]
 
         def look() -> list:
             "Look."
-            return [started_with_it, ollama.AsyncClient.__name__, ollama.Message.__name__]
+            return [started_with, ollama.AsyncClient.__name__, ollama.Message.__name__]
     """
 
     [folder] = await loader.load([tool_folder(tmp_path, code)])
 
-    assert await folder.call("look", {}) == '[false, "AsyncClient", "Message"]'
+    assert await folder.call("look", {}) == '[[], "AsyncClient", "Message"]'
 
 
 async def test_two_calls_of_a_reply_begin_in_processes_that_are_ready(tmp_path: Path):
