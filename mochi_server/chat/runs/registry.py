@@ -23,7 +23,14 @@ from ...core.aio import BackgroundTasks
 from ...core.caller import act_for_owner
 from ...core.logs import one_line, set_log_ids
 from ...core.slots import Slots
-from ...errors import InternalError, MochiError, RunInterrupted, ShuttingDown, StorageError
+from ...errors import (
+    InternalError,
+    MochiError,
+    RunInterrupted,
+    SessionBusy,
+    ShuttingDown,
+    StorageError,
+)
 from ...protocol.events import Done, ErrorEvent, Event
 from ...state import Signals, SQLiteState
 from ...state.signals import LOST_SECONDS
@@ -462,17 +469,27 @@ class RunRegistry:
                 # To read how far a run has come takes time that other requests, and perhaps the
                 # other process, need more: by then it may have ended.
                 await changed.wait(WATCH_SECONDS)
-            progress = await self._follower.progress(run_id)
-            if progress.end is not None:
-                return status_of_progress(progress)
-            if progress.is_parked:
-                await self._recovery.recover(run_id, STOPPED)
-            else:
-                with anyio.move_on_after(STOP_SECONDS):
-                    await self._follower.wait_for_end(run_id, STOPPED)
+            await self._stop_elsewhere(run_id)
         finally:
             await self._requests.withdraw_stop(run_id)
         return await self.status(run_id)
+
+    async def _stop_elsewhere(self, run_id: str) -> None:
+        """Wait until a run has ended whose stop was requested; end it if no process has it."""
+        progress, busy = await self._follower.progress(run_id), None
+        if progress.end is not None:
+            return
+        if progress.is_parked:
+            try:
+                if await self._recovery.recover(run_id, STOPPED):
+                    return
+            except SessionBusy as error:
+                busy = error
+        # Whoever has it, or is just taking it up, ends it.
+        with anyio.move_on_after(STOP_SECONDS) as scope:
+            await self._follower.wait_for_end(run_id, STOPPED)
+        if scope.cancelled_caught and busy is not None:
+            raise busy
 
     def interrupt(self, session_id: str, reason: MochiError) -> bool:
         """End the session's run with an error; return whether one ran here. The first counts."""

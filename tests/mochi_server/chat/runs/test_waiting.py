@@ -346,6 +346,30 @@ async def test_a_run_that_is_taken_up_may_call_what_it_began_with(first, house, 
 
 
 @in_postgresql_too
+async def test_a_stop_ends_a_run_that_is_just_being_taken_up(first, ollama, monkeypatch):
+    taken, gate, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    take = first.runs.take
+
+    async def take_slowly(run_id: str) -> Run | None:
+        run = await take(run_id)
+        taken.set()
+        await gate.wait()
+        return run
+
+    monkeypatch.setattr(first.runs, "take", take_slowly)
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Done."], gate=never)
+    run_id = await ask(first, await session_of(first))
+    await decide(first)
+    with anyio.fail_after(30):
+        await taken.wait()
+        stopping = asyncio.ensure_future(first.runtime.run_control.stop(run_id))
+        await asyncio.wait({stopping}, timeout=0.5)
+        gate.set()
+        assert (await stopping)["state"] == "stopped"
+
+
+@in_postgresql_too
 async def test_a_run_that_waits_can_be_stopped(first, house, ollama):
     ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
     session = await session_of(first)
