@@ -32,7 +32,8 @@ from .progress import AgentProgress, RunProgress
 _AT_ONCE = (RunStart, ConfirmationRequired, ToolInputRequired, ToolResultReady, AgentStart)
 """Events that are in the journal before a reader sees them: others depend on them.
 
-In a batch, such an event must be the last.
+In a batch, such an event must be the last. Of a run that is cancelled meanwhile it is written with
+the end.
 """
 
 
@@ -158,11 +159,13 @@ class Run:
     async def emit(self, events: Sequence[Event]) -> None:
         """Add events to the journal and to the log."""
         self._writer.add(self.log.end, events)
-        if isinstance(events[-1], _AT_ONCE):
-            await self._journal.flush(self._writer, unless_failing=True)
-        self.log.extend(events)
-        if self.observers and not isinstance(events[0], DELTAS):
-            self._tell_observers(events)
+        try:
+            if isinstance(events[-1], _AT_ONCE):
+                await self._journal.flush(self._writer, unless_failing=True)
+        finally:  # the journal has them under these numbers, also if this is cancelled
+            self.log.extend(events)
+            if self.observers and not isinstance(events[0], DELTAS):
+                self._tell_observers(events)
 
     def _tell_observers(self, events: Sequence[Event]) -> None:
         for observer in self.observers:

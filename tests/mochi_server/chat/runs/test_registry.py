@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 
 import pytest
@@ -23,10 +24,10 @@ from mochi_server.errors import (
     StorageError,
     StorageUnavailable,
 )
-from mochi_server.protocol.events import ContentDelta, Done, Event
+from mochi_server.protocol.events import ContentDelta, Done, Event, ToolResultReady
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
-from mochi_server.state import SQLiteState
+from mochi_server.state import SQLiteState, State
 from sessions_app.backends import connections
 from sessions_app.backends.state import DatabaseState
 from tests.support.databases import database_alias
@@ -37,8 +38,8 @@ from tests.support.turns import Bench, bench, kinds, read_all, read_until
 from tests.support.waiting import until
 
 
-def new_registry() -> RunRegistry:
-    journal, sessions = RunJournal(SQLiteState()), SessionManager(MemoryStorage())
+def new_registry(state: State | None = None) -> RunRegistry:
+    journal, sessions = RunJournal(state or SQLiteState()), SessionManager(MemoryStorage())
     return RunRegistry(journal, RunRecovery(journal, sessions, sessions, StateConfirmationStore()))
 
 
@@ -101,6 +102,39 @@ async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end():
             assert not registry.is_running("scripted")
     reader.leave()
     assert not registry.interrupt("scripted", ShuttingDown())
+
+
+async def test_a_result_that_is_being_written_when_its_run_is_stopped_keeps_its_number(tmp_path):
+    """Else the end has the same, and who reads the run elsewhere, or later, learns of no end."""
+    may_end, is_written = asyncio.Event(), asyncio.Event()
+    names = {"tool_name": "add", "tool_call_id": "call_1", "call_index": 0}
+    result = ToolResultReady(**names, success=True, result="5", error_message=None)
+
+    class Calling(Script):
+        async def events(self) -> AsyncGenerator[list[Event], None]:
+            await may_end.wait()
+            is_written.set()
+            yield [result]
+
+    registry = new_registry(SQLiteState(tmp_path))
+    script = Calling(registry)
+    reader = registry.start(script).reader()
+    await asyncio.wait_for(script.run.begun.wait(), 30)
+    with closing(sqlite3.connect(tmp_path / "state.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        may_end.set()
+        await asyncio.wait_for(is_written.wait(), 30)
+        stopping = asyncio.ensure_future(registry.stop(script.run.run_id))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+    assert (await asyncio.wait_for(stopping, 30)).state == "stopped"
+    events = await read_all(reader)
+    assert kinds(events) == ["tool_result", "done"]
+    later = await registry.join(script.run.run_id)
+    assert later is not None
+    assert await read_all(later) == events
+    await registry.wait_closed(30)
 
 
 async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_was():
