@@ -334,7 +334,7 @@ class Confirmations:
         """
         if call_id not in self._unsettled:
             return
-        confirmation, decision = self._unsettled.pop(call_id)
+        confirmation, decision = self._unsettled[call_id]
         try:
             if decision is None:
                 await self.store.consume(confirmation.confirmation_id, ran=ran)
@@ -349,6 +349,7 @@ class Confirmations:
                 confirmation.tool_name,
                 error.message,
             )
+        self._unsettled.pop(call_id, None)  # not before: if this is cancelled, ``close`` settles it
 
     async def close(self) -> None:
         """Deny what nobody has decided: the run ends. What was decided did not run."""

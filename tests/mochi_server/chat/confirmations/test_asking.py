@@ -130,6 +130,23 @@ async def test_what_was_decided_stays_until_it_is_settled_and_says_what_ran():
     await asking.close()
 
 
+async def test_what_was_decided_is_in_the_history_also_if_the_run_is_stopped_meanwhile(tmp_path):
+    asking = replace(asking_in_memory(), store=store_in(tmp_path / "state"))
+    steps = asking.ask(a_call(), position=1, total=1)
+    required = await first(steps)
+    await asking.store.decide(required.confirmation_id, YES)
+    assert [step async for step in steps]
+    settling = asyncio.ensure_future(asking.settle("call_0", ran={"a": 7}))
+    await asyncio.sleep(0)
+    settling.cancel()
+    await asyncio.wait({settling})
+    assert settling.cancelled()
+    await asking.close()
+    assert await asking.store.of_run("run_1") == []
+    (record,) = await asking.store.history()
+    assert record.decision.approved
+
+
 async def test_what_an_earlier_process_asked_is_not_asked_again():
     """One is decided already, of the other readers know: neither is announced."""
     before = asking_in_memory()
