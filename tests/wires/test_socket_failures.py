@@ -80,7 +80,7 @@ async def test_a_run_of_another_server_is_read_and_decided_also_after_its_databa
                     assert frames == await done(first, run_id)
                     assert text_of(frames) == "It is five."
                     outputs = [f["data"]["output"] for f in frames if f["event"] == "tool:output"]
-                    assert outputs == ["5"]
+                    assert outputs == ["5"], frames
 
 
 @pytest.mark.slow
