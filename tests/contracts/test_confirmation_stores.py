@@ -438,7 +438,7 @@ async def test_a_decision_and_the_end_of_the_time_never_both_win(sides: Sides, c
             return False
         return True
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         decided = await asyncio.gather(*map(decide, range(40)))
         waited = [(await each).approved for each in waiting]
         others = [(await wait(each.confirmation_id)).approved for each in asked[1::2]]
@@ -475,11 +475,11 @@ async def test_a_turn_that_ends_forgets_its_question(sides: Sides):
             await anext(steps)
 
     running = asyncio.ensure_future(turn())
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         name = await registered
     assert await ids(sides.deciding) == [name]
     running.cancel()
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         await asyncio.gather(running, return_exceptions=True)
     assert running.cancelled()
     assert await ids(sides.deciding) == []
@@ -501,7 +501,7 @@ async def test_a_turn_that_is_cancelled_at_any_moment_leaves_nothing(sides: Side
             await asyncio.sleep(0)
         await anyio.sleep(number * 0.0001)
         running.cancel()
-        with anyio.fail_after(60):
+        with anyio.fail_after(200):
             await asyncio.gather(running, return_exceptions=True)
         assert await ids(sides.deciding) == []
     for record in await sides.deciding.history():
@@ -520,7 +520,7 @@ async def test_many_turns_at_once_each_get_their_own_decision(sides: Sides):
             return decision.reason
 
     turns = [asyncio.ensure_future(turn(number)) for number in range(200)]
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         order = random.sample([await asked.get() for _ in turns], len(turns))
 
         async def client(some: list[tuple[str, int]]) -> None:

@@ -220,7 +220,7 @@ async def run(tool: Tool, **arguments: Any) -> tuple[list[ToolProgress], str]:
     """What a call reports, and its result; each report makes a file in the folder ``seen``."""
     context = ToolContext(session_id="s", tool_call_id="call_1")
     reports: list[ToolProgress] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(200):
         async for step in tool.run(await tool.validate(arguments), context):
             if isinstance(step, ToolProgress):
                 reports.append(step)
