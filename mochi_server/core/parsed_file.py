@@ -36,9 +36,10 @@ class ParsedFile(Generic[T]):
             return None
         if (kept := self._kept) is not None and kept[0] == version:
             return kept[1]
+        may_keep = is_steady(version[-1])  # before it is read: reading may take longer than a tick
         value = self._parse(self.path)
         # One assignment: several threads may be here.
-        self._kept = (version, value) if is_steady(version[-1]) else None
+        self._kept = (version, value) if may_keep else None
         return value
 
 

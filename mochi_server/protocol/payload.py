@@ -21,10 +21,10 @@ class FieldPayload:
         return fields_of(self)
 
 
-def fields_of(value: Any) -> JSONObject:  # noqa: ANN401 - any dataclass
+def fields_of(instance: Any) -> JSONObject:  # noqa: ANN401 - any dataclass
     """Return the fields of a dataclass that do not have their defaults, in their order."""
     return {
-        each.name: found
-        for each in fields(value)
-        if (found := getattr(value, each.name)) is not each.default
+        each.name: value
+        for each in fields(instance)
+        if (value := getattr(instance, each.name)) is not each.default
     }

@@ -38,12 +38,14 @@ async def test_a_request_to_stop_is_seen_by_others_until_it_is_withdrawn(new: Ne
     assert list(await one.stop_requests()) == []
     with one.subscribe() as changed:
         await changed.wait(0)
-        await other.request_stop("run_1")
+        withdraw = await other.request_stop("run_1")
         assert await changed.wait(30)
+    withdraw_another = await one.request_stop("run_1")
     assert list(await one.stop_requests()) == ["run_1"]
-    assert list(await new().stop_requests()) == ["run_1"]
     for _ in range(2):
-        await other.withdraw_stop("run_1")
+        await withdraw()
+    assert list(await new().stop_requests()) == ["run_1"]
+    await withdraw_another()
     assert list(await one.stop_requests()) == []
 
 
@@ -63,8 +65,9 @@ async def test_each_reader_of_another_process_counts(new: New) -> None:
 @pytest.mark.parametrize("run_id", ["../other", "a\0b", "a" * 300, "", "."])
 async def test_what_can_be_no_run_is_not_asked_to_stop(new: New, run_id: str) -> None:
     requests = new()
-    await requests.request_stop(run_id)
-    await requests.withdraw_stop(run_id)
+    withdraw = await requests.request_stop(run_id)
+    assert list(await requests.stop_requests()) == []
+    await withdraw()
     assert list(await requests.stop_requests()) == []
 
 
@@ -128,12 +131,13 @@ async def test_readers_count_without_the_state_as_long_as_their_leases_could_las
     owner, reader, late = (RunRequests(state, StateSignals(state)) for _ in range(3))
     await reader.add_reader("run_1")
     assert await owner.has_readers("run_1")
+    withdraw = await owner.request_stop("run_1")
     state.is_away = True
     leave = await reader.add_reader("run_2")
     await leave()
     with pytest.raises(StorageError):
         await owner.request_stop("run_1")
-    await owner.withdraw_stop("run_1")
+    await withdraw()
     await owner.prune()
     assert await owner.has_readers("run_1")
     assert not await late.has_readers("run_1")

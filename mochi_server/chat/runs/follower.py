@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 
 import anyio
 
-from ...core.aio import BackgroundTasks
+from ...core.aio import BackgroundTasks, run_to_completion
 from ...errors import MochiError, RunNotFound, ShuttingDown, StorageError
 from ..journal.journal import RunJournal
 from ..journal.records import STATE_NOTES, EventLine, Line, Note
@@ -85,7 +85,7 @@ class RunFollower:
 
     async def _try_to_recover(self, run_id: str, ending: RunEnding | None = None) -> None:
         with suppress(MochiError):  # it is tried again
-            await self._recovery.recover(run_id, ending)
+            await run_to_completion(self._recovery.recover(run_id, ending))
 
     async def _follow(self, run_id: str, log: RunLog, leave: Leave | None) -> None:
         """Copy a run from the journal into a log, for as long as somebody reads it."""

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Container
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -462,34 +462,32 @@ class RunRegistry:
             with anyio.move_on_after(STOP_SECONDS):
                 await queued.run.begun.wait()
             return await self.status(run_id)
-        try:
-            with self._requests.subscribe() as changed:
-                await self._requests.request_stop(run_id)
+        with self._requests.subscribe() as changed:
+            withdraw = await self._requests.request_stop(run_id)
+            try:
                 await changed.wait()  # that was the request itself
                 # To read how far a run has come takes time that other requests, and perhaps the
                 # other process, need more: by then it may have ended.
                 await changed.wait(WATCH_SECONDS)
-            await self._stop_elsewhere(run_id)
-        finally:
-            await self._requests.withdraw_stop(run_id)
-        return await self.status(run_id)
+                await self._stop_elsewhere(run_id)
+            finally:
+                await withdraw()
+        status = await self.status(run_id)
+        if status.state == "waiting":
+            raise SessionBusy(session_id=status.session_id)
+        return status
 
     async def _stop_elsewhere(self, run_id: str) -> None:
-        """Wait until a run has ended whose stop was requested; end it if no process has it."""
-        progress, busy = await self._follower.progress(run_id), None
+        """End a run that waits, or wait until whoever has it ends it, whose stop was requested."""
+        progress = await self._follower.progress(run_id)
         if progress.end is not None:
             return
         if progress.is_parked:
-            try:
+            with suppress(SessionBusy):  # by who takes it up, perhaps
                 if await self._recovery.recover(run_id, STOPPED):
                     return
-            except SessionBusy as error:
-                busy = error
-        # Whoever has it, or is just taking it up, ends it.
-        with anyio.move_on_after(STOP_SECONDS) as scope:
+        with anyio.move_on_after(STOP_SECONDS):
             await self._follower.wait_for_end(run_id, STOPPED)
-        if scope.cancelled_caught and busy is not None:
-            raise busy
 
     def interrupt(self, session_id: str, reason: MochiError) -> bool:
         """End the session's run with an error; return whether one ran here. The first counts."""
@@ -545,6 +543,8 @@ class RunRegistry:
             if run.before is None:
                 await run.emit([run.head.start()])
                 run.begun.set()
+            else:  # somebody may have wanted it to stop while it was taken up
+                await self._look_at_requests()
             async with aclosing(turn.events()) as batches:
                 async for events in batches:
                     await run.emit(events)

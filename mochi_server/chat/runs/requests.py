@@ -22,9 +22,9 @@ RUNS: Final = "runs"
 """Topic of the signals."""
 
 STOPS: Final = "stops"
-"""Kind of the rows of requests to stop, by the ids of runs."""
+"""Kind of the rows of requests to stop, by the ids of runs and requests, with a space between."""
 READERS: Final = "readers"
-"""Kind of the rows of readers, by the ids of runs and names of readers, with a space between."""
+"""Kind of the rows of readers, by the ids of runs and readers, likewise."""
 
 LEASE_SECONDS = 10.0
 """Seconds without a renewal after which a reader's process counts as dead."""
@@ -65,29 +65,34 @@ class RunRequests:
         """Tell other processes to look."""
         self._signals.send(RUNS)
 
-    async def request_stop(self, run_id: str) -> None:
-        """Ask whoever executes the run to stop it; what cannot be the id of a run is passed over.
+    async def request_stop(self, run_id: str) -> Leave:
+        """Ask whoever executes the run to stop it, until what is returned is called.
+
+        What cannot be the id of a run is passed over.
 
         Raises:
             StorageError: the state cannot be written.
         """
+        rows = []
         if _RUN_ID.fullmatch(run_id) is not None:
-            await self._state.write(lambda state: state.add_row(STOPS, run_id, b""))
+            row_id = _row_of(run_id)
+            await self._state.write(lambda state: state.add_row(STOPS, row_id, b""))
             self.send()
+            rows.append((STOPS, row_id))
 
-    async def withdraw_stop(self, run_id: str) -> None:
-        """Take the request back: the run has ended."""
-        if _RUN_ID.fullmatch(run_id) is not None:
-            await self._remove([(STOPS, run_id)])
+        async def withdraw() -> None:
+            await self._remove(rows)
+
+        return withdraw
 
     async def stop_requests(self) -> Collection[str]:
         """Return the runs that somebody wants to stop."""
         await self._look()
-        return [row_id for kind, row_id in self._seen if kind == STOPS]
+        return {row_id.partition(" ")[0] for kind, row_id in self._seen if kind == STOPS}
 
     async def add_reader(self, run_id: str) -> Leave:
         """Say that this process reads a run of another one, until what is returned is called."""
-        row_id = f"{run_id} {secrets.token_hex(8)}"
+        row_id = _row_of(run_id)
         self._readers.add(row_id)
         await self._renew()
         if self._renewer is None or self._renewer.done():
@@ -159,6 +164,11 @@ class RunRequests:
 
         with suppress(StorageError):  # it is too old soon
             await self._state.write(remove)
+
+
+def _row_of(run_id: str) -> str:
+    """Return the id of a new row: several processes may want the same of a run."""
+    return f"{run_id} {secrets.token_hex(8)}"
 
 
 def _all(state: Statements) -> tuple[Version, list[tuple[str, StateRow]]]:

@@ -346,7 +346,7 @@ async def test_a_run_that_is_taken_up_may_call_what_it_began_with(first, house, 
 
 
 @in_postgresql_too
-async def test_a_stop_ends_a_run_that_is_just_being_taken_up(first, ollama, monkeypatch):
+async def test_a_stop_ends_a_run_that_is_just_being_taken_up(first, house, ollama, monkeypatch):
     taken, gate, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
     take = first.runs.take
 
@@ -367,6 +367,7 @@ async def test_a_stop_ends_a_run_that_is_just_being_taken_up(first, ollama, monk
         await asyncio.wait({stopping}, timeout=0.5)
         gate.set()
         assert (await stopping)["state"] == "stopped"
+    assert house.ran == []
 
 
 @in_postgresql_too
