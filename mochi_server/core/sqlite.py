@@ -43,7 +43,7 @@ def connect(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, mode: str) -> Iterator[None]:
-    """Do what is done within as a whole or not at all; the mode is that of ``BEGIN``."""
+    """Commit what the block does, or nothing of it if it fails; the mode is that of ``BEGIN``."""
     try:
         connection.execute(f"BEGIN {mode}")
         yield
@@ -56,7 +56,7 @@ def transaction(connection: sqlite3.Connection, mode: str) -> Iterator[None]:
 def create_file(path: Path) -> None:
     """Create an empty private file; SQLite gives its helper files the same mode.
 
-    Those of a file that was deleted alone go: another process may hold their locks.
+    Helper files that are there are of a deleted file, and removed: others may hold their locks.
     """
     remove_helpers(path)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)

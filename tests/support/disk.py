@@ -7,7 +7,7 @@ import resource
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,19 @@ from mochi_server.core.parsed_file import is_steady
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Let every write to a file fail."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+def nothing_of(kind: int) -> Iterator[None]:
+    """Let this process have nothing of a resource, one of ``resource.RLIMIT_…``."""
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (0, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(kind, (soft, hard))
+
+
+def full_disk() -> AbstractContextManager[None]:
+    """Let every write to a file fail."""
+    return nothing_of(resource.RLIMIT_FSIZE)
 
 
 def wait_for_tick(path: Path) -> None:
@@ -31,16 +36,10 @@ def wait_for_tick(path: Path) -> None:
         time.sleep(0.01)
 
 
-@contextmanager
-def no_more_files(path: Path) -> Iterator[None]:
+def no_more_files(path: Path) -> AbstractContextManager[None]:
     """Let this process open no file, from when a change of this one will show on."""
     wait_for_tick(path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return nothing_of(resource.RLIMIT_NOFILE)
 
 
 @dataclass

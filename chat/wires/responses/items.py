@@ -176,7 +176,7 @@ def _own_calls(
 ) -> list[Call]:
     """Return the calls of a reply that the server runs.
 
-    Where the client runs some and the answer has ended, those without a result are its as well.
+    Where the client runs some and the answer has ended, those without a result are the client's.
     """
     are_clients = is_ended and any(call[1] in clients for call in calls)
     return [

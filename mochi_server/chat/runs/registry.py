@@ -12,7 +12,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Container
-from contextlib import AbstractContextManager, aclosing, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -462,16 +462,14 @@ class RunRegistry:
             with anyio.move_on_after(STOP_SECONDS):
                 await queued.run.begun.wait()
             return await self.status(run_id)
-        with self._requests.subscribe() as changed:
-            withdraw = await self._requests.request_stop(run_id)
-            try:
+        async with AsyncExitStack() as stack:
+            with self._requests.subscribe() as changed:
+                stack.push_async_callback(await self._requests.request_stop(run_id))
                 await changed.wait()  # that was the request itself
                 # To read how far a run has come takes time that other requests, and perhaps the
                 # other process, need more: by then it may have ended.
                 await changed.wait(WATCH_SECONDS)
-                await self._stop_elsewhere(run_id)
-            finally:
-                await withdraw()
+            await self._stop_elsewhere(run_id)
         status = await self.status(run_id)
         if status.state == "waiting":
             raise SessionBusy(session_id=status.session_id)

@@ -75,7 +75,7 @@ class RunRequests:
         """
         rows = []
         if _RUN_ID.fullmatch(run_id) is not None:
-            row_id = _row_of(run_id)
+            row_id = _new_row_id(run_id)
             await self._state.write(lambda state: state.add_row(STOPS, row_id, b""))
             self.send()
             rows.append((STOPS, row_id))
@@ -92,7 +92,7 @@ class RunRequests:
 
     async def add_reader(self, run_id: str) -> Leave:
         """Say that this process reads a run of another one, until what is returned is called."""
-        row_id = _row_of(run_id)
+        row_id = _new_row_id(run_id)
         self._readers.add(row_id)
         await self._renew()
         if self._renewer is None or self._renewer.done():
@@ -166,7 +166,7 @@ class RunRequests:
             await self._state.write(remove)
 
 
-def _row_of(run_id: str) -> str:
+def _new_row_id(run_id: str) -> str:
     """Return the id of a new row: several processes may want the same of a run."""
     return f"{run_id} {secrets.token_hex(8)}"
 

@@ -149,7 +149,7 @@ class CatalogueDatabase:
         try:
             if self.path is not None:
                 make_folder(self.path.parent, private=True)
-                _unlink(self.path)
+                self.path.unlink(missing_ok=True)
                 _unlink(self.path.with_name(_FORMER_NAME))
                 create_file(self.path)
             connection = connect(self.path, _SETTINGS, _create_tables)

@@ -38,7 +38,9 @@ def file_stems(lines: Sequence[JSONObject]) -> dict[str, str]:
     }
 
 
-def _chosen(page: SessionPage, session_ids: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _chosen_files(
+    page: SessionPage, session_ids: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
     """Return the stems of the files of some sessions, or of all, and what is wrong with others.
 
     Raises:
@@ -71,7 +73,7 @@ async def write_archive(
         SessionNotFound: one of these is not there.
         StorageError: the sessions cannot be listed or read.
     """
-    stems, problems = _chosen(await sessions.list(), session_ids)
+    stems, problems = _chosen_files(await sessions.list(), session_ids)
     with_files = to is ExportFormat.ZIP
     suffix = ExportFormat.JSON.suffix if with_files else to.suffix
     written: set[str] = set()

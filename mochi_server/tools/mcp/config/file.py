@@ -216,6 +216,7 @@ class McpConfigFile:
             return McpConfig()
         if self._known is not None and self._known[0] == source:
             return self._known[1]
+        may_keep = is_steady(source.version[-1])  # before it is read, as in ``ParsedFile``
         try:
             document = CommentedJson(_text_of(source.path))
             json.dumps(document.value, ensure_ascii=False).encode()  # half a surrogate pair
@@ -226,7 +227,7 @@ class McpConfigFile:
         else:
             config = _read_document(document, source)
         # One assignment: several threads may be here.
-        self._known = (source, config) if is_steady(source.version[-1]) else None
+        self._known = (source, config) if may_keep else None
         return config
 
     def _source(self) -> _Source:

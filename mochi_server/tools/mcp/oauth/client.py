@@ -249,7 +249,7 @@ async def authorize(
     async def show(url: str) -> None:
         nonlocal state
         url = _with_scope(url, scope)
-        if not _is_page(url):
+        if not _may_be_shown(url):
             raise NotAuthorized("its page for that has no https address")
         await provider.guard.check(httpx2.URL(url))
         state = parse_qs(urlsplit(url).query)["state"][0]
@@ -273,7 +273,7 @@ async def authorize(
             raise NotAuthorized(f"it does not offer OAuth (HTTP {response.status_code})")
 
 
-def _is_page(url: str) -> bool:
+def _may_be_shown(url: str) -> bool:
     """Return whether an address may be shown to a person: with TLS, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS)

@@ -80,7 +80,7 @@ class LimitedClient(httpx2.AsyncClient):
         on_end: Callable[[str], None] | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """Open no connection yet.
+        """Limit what it receives.
 
         Args:
             headers: Sent with each request, but those of ``auth`` to other addresses.
