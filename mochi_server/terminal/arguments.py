@@ -93,17 +93,30 @@ def _ask_parser() -> argparse.ArgumentParser:
     parser.add_argument("question", nargs="*", metavar="QUESTION", help="the question")
     _add_common(parser)
     parser.add_argument("--system", metavar="TEXT", help="system prompt of a new session")
+    _add_repeatable(parser)
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait until a person decides about a tool call in another client; else it is denied",
+    )
+    parser.add_argument("--session", metavar="ID", help="session to go on")
+    _add_last(parser)
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the new session; else it is deleted"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the response of POST /chat/{session_id}"
+    )
+    return parser
+
+
+def _add_repeatable(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tool",
         action="append",
         default=[],
         metavar="NAME",
         help="tool that the model may call; can be repeated",
-    )
-    parser.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait until a person decides about a tool call in another client; else it is denied",
     )
     parser.add_argument(
         "-o",
@@ -123,15 +136,6 @@ def _ask_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="image, PDF file or text that the model reads with the question; can be repeated",
     )
-    parser.add_argument("--session", metavar="ID", help="session to go on")
-    _add_last(parser)
-    parser.add_argument(
-        "--keep", action="store_true", help="keep the new session; else it is deleted"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print the response of POST /chat/{session_id}"
-    )
-    return parser
 
 
 def _models_parser() -> argparse.ArgumentParser:

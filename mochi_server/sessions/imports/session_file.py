@@ -49,11 +49,8 @@ async def import_session_file(
         document = Document(encode(head), document.lines, document.rest)
         content = b"".join(assemble(document))
     await sessions.take_space(room_of(len(content)))
-    session_id, outcome = metadata.session_id, None
-    if not new_id and SESSION_ID.fullmatch(session_id):
-        outcome = await _create_with_id(sessions, session_id, content)
-    if outcome is None:
-        session_id, outcome = await _create(sessions, document), "created"
+    own_id = None if new_id else metadata.session_id
+    session_id, outcome = await _store(sessions, document, content, own_id)
     if outcome == "created":
         sessions.catalogue.invalidate()
     return ImportedSession(
@@ -132,6 +129,17 @@ def _drop_allowing_rules(head: dict[str, Any]) -> bool:
     ]
     head[SESSION_RULES] = kept
     return bool(kept != rules)
+
+
+async def _store(
+    sessions: SessionManager, document: Document, content: bytes, own_id: str | None
+) -> tuple[str, Outcome]:
+    """Store a file under its own id, or under a new one; return the id, and what was done."""
+    if own_id is not None and SESSION_ID.fullmatch(own_id):
+        outcome = await _create_with_id(sessions, own_id, content)
+        if outcome is not None:
+            return own_id, outcome
+    return await _create(sessions, document), "created"
 
 
 async def _create_with_id(
