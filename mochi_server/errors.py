@@ -28,11 +28,15 @@ class MochiError(Exception):
     code: ClassVar[str] = "INTERNAL_ERROR"
     status: ClassVar[int] = 500
     template: ClassVar[str] = "Unexpected server error."
+    kinds: ClassVar[dict[str, type[MochiError]]] = {}
+    """The classes by their codes."""
 
     def __init_subclass__(cls, code: str | None = None, status: int | None = None) -> None:
         """Set the code and the status of a class; without them it has those of its base."""
         super().__init_subclass__()
         cls.code, cls.status = code or cls.code, status or cls.status
+        if code is not None:
+            MochiError.kinds.setdefault(code, cls)
 
     def __init__(
         self,
@@ -55,6 +59,16 @@ class MochiError(Exception):
         return {
             "error": {"code": self.code, "message": self.message, "details": dict(self.details)}
         }
+
+
+def error_of(code: str, message: str, details: JSONObject) -> MochiError:
+    """Return an error that another process has written as JSON."""
+    kind = MochiError.kinds.get(code, InternalError)
+    error = kind.__new__(kind)
+    seconds = details.get("retry_after")
+    retry_after = seconds if isinstance(seconds, int) else None
+    MochiError.__init__(error, message, details=details, retry_after=retry_after)
+    return error
 
 
 class InternalError(MochiError):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from ..errors import JSONObject, MochiError
+from ..errors import JSONObject, MochiError, error_of
 from .payload import FieldPayload, fields_of
 
 __all__ = [
@@ -407,6 +407,10 @@ class ErrorEvent(FieldPayload):
     def of(cls, error: MochiError, **details: JsonValue) -> ErrorEvent:
         """Make the event of an error, with what its JSON body says and further details."""
         return cls(code=error.code, message=error.message, details={**error.details, **details})
+
+    def error(self) -> MochiError:
+        """Return the error that the event is of, which may have happened in another process."""
+        return error_of(self.code, self.message, self.details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import anyio
 
 from ...core.aio import BackgroundTasks, run_to_completion
 from ...errors import MochiError, RunNotFound, ShuttingDown, StorageError
+from ...protocol.events import ErrorEvent
 from ..journal.journal import RunJournal
 from ..journal.records import STATE_NOTES, EventLine, Line, Note
 from .ending import EndsRuns, RunEnding
@@ -99,6 +100,7 @@ class RunFollower:
                     if self._is_closed and _state_in(lines) != "end":
                         failure = ShuttingDown()
                         return
+            failure = _failure_in(log)
         finally:
             if self._logs.get(run_id) is log:
                 del self._logs[run_id]
@@ -156,6 +158,12 @@ def copy_lines(lines: Iterable[Line], log: RunLog) -> None:
                 if number != log.end:
                     log.jump(number)
                 log.append(event)
+
+
+def _failure_in(log: RunLog) -> MochiError | None:
+    """Return the error with which a run has ended, which comes before ``done``."""
+    errors = [event for _, event in log.since(log.end - 2) if isinstance(event, ErrorEvent)]
+    return errors[0].error() if errors else None
 
 
 def _state_in(lines: Iterable[Line]) -> str | None:

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.chat.runs.log import LogReader
-from mochi_server.errors import MochiError, RunNotFound, RunStopped, SessionBusy
+from mochi_server.chat.service import events_of
+from mochi_server.errors import MochiError, OllamaError, RunNotFound, RunStopped, SessionBusy
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.turn_request import TurnRequest
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -156,6 +157,21 @@ async def test_a_reply_in_one_piece_says_that_it_was_stopped(engine, ollama):
     await engine.runtime.run_control.stop(run_id)
     with pytest.raises(RunStopped):
         await replying
+
+
+async def test_who_reads_a_run_in_another_process_hears_why_it_failed(engine, other, ollama):
+    gate = asyncio.Event()
+    ollama.reply(["So", " on"], pause_after=1, gate=gate, error="out of memory")
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, TurnRequest(message="Hi"))
+    reader = await other.runtime.run_control.join(started.run_id)
+    gate.set()
+    assert kinds(await read_all(started.reader))[-2:] == ["error", "done"]
+    with pytest.raises(OllamaError, match="out of memory") as raised:
+        async for _ in events_of(reader):
+            pass
+    assert raised.value.as_json() == started.reader.failure.as_json()
+    assert raised.value.status == 502
 
 
 async def test_a_run_goes_on_while_another_process_reads_it(engine, other, ollama):
