@@ -69,6 +69,10 @@ class RunFollower:
         self._tasks.spawn(self._follow(run_id, log, leave), name="a run of another process")
         return reader
 
+    def go_on(self, run_id: str, log: RunLog) -> None:
+        """Let the readers of a run that another process has taken from this one read on."""
+        self._tasks.spawn(self._follow(run_id, log, None), name="a run of another process")
+
     async def progress(self, run_id: str) -> RunProgress:
         """Read how far a run has come; one whose process has died is ended first.
 

@@ -455,7 +455,8 @@ class RunRegistry:
             with anyio.move_on_after(STOP_SECONDS):
                 await running.ended.wait()
             status = running.status or status_of(running.turn.run)
-            if status.state != "waiting":  # else it was let go just before
+            # Else it was let go just before, or another process has taken it.
+            if status.state != "waiting" and not running.run.is_lost:
                 return status
         if (queued := self._queued.get(run_id)) is not None:
             queued.cancel()
@@ -610,7 +611,8 @@ class RunRegistry:
                 del self._sessions[run.head.session_id]
             await self._close(run, state, error)
             running.status = status_of(run, state, None if error is None else error.code)
-            self.others.note_ended(run.head.session_id, run.run_id)
+            if not run.is_lost:
+                self.others.note_ended(run.head.session_id, run.run_id)
             running.ended.set()
             if running.stopped:
                 self._requests.send()
@@ -622,7 +624,10 @@ class RunRegistry:
             last.insert(0, run.head.start())
         code = None if error is None else error.code
         await run.end(state, last, code=code, message_id=run.message_id)
-        run.log.close(error)
+        if run.is_lost:
+            self._follower.go_on(run.run_id, run.log)
+        else:
+            run.log.close(error)
         run.begun.set()
         self._tell_end(run, state, error)
 

@@ -163,9 +163,10 @@ class Run:
             if isinstance(events[-1], _AT_ONCE):
                 await self._journal.flush(self._writer, unless_failing=True)
         finally:  # the journal has them under these numbers, also if this is cancelled
-            self.log.extend(events)
-            if self.observers and not isinstance(events[0], DELTAS):
-                self._tell_observers(events)
+            if not self.is_lost:
+                self.log.extend(events)
+                if self.observers and not isinstance(events[0], DELTAS):
+                    self._tell_observers(events)
 
     def _tell_observers(self, events: Sequence[Event]) -> None:
         for observer in self.observers:
@@ -246,14 +247,13 @@ class Run:
     async def end(
         self, state: str, last_events: Sequence[Event], **data: JSONObject | str | None
     ) -> None:
-        """Note how the run ended, and add its last events."""
-        if self.is_lost:  # who has taken it has noted less, and has jumped as far ahead
-            self.log.jump(self.log.end + RECOVERY_JUMP)
+        """Note how the run ended, and add its last events, unless another process has taken it."""
         self._writer.add(self.log.end, last_events)
         self._writer.note("end", state=state, **data)
         await self._journal.close(self._writer)
-        self.log.extend(last_events)
-        self._tell_observers(last_events)
+        if not self.is_lost:
+            self.log.extend(last_events)
+            self._tell_observers(last_events)
 
     async def park(self) -> None:
         """Let the run go until somebody decides: no process has it then."""

@@ -294,11 +294,52 @@ async def test_a_call_that_another_machine_has_given_up_does_not_run_late(pair: 
     finally:
         os.kill(pair.one.pid, signal.SIGCONT)
     await reading
-    assert reader.events[-2].data.get("code") == "RUN_INTERRUPTED", reader.events[-2:]
+    reader.check_whole()
+    assert reader.kinds[-2:] == ["message_complete", "done"], reader.events[-2:]
     _, _, result, answer = await pair.messages(reader.session_id)
     assert result["content"] == "Error: the call was interrupted before it had a result."
     assert answer["content"] == "It may be written."
     assert not (pair.folder / "written").exists()
+
+
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_readers_at_a_server_that_stood_still_read_on_where_the_run_has_gone_on(
+    pair: Pair,
+) -> None:
+    """And a stop, or a message, at that server is for the run as it is now."""
+    for text in ("one", "two"):
+        pair.ollama.reply(tool_calls=[{"name": "write", "arguments": {"text": text}}])
+    settings = {"tools": ["write"], "execution_policy": "always_confirm"}
+    reader = RunReader(await pair.one.new_session(tool_settings=settings))
+    reading = asyncio.ensure_future(reader.send(pair.one, "Go."))
+    asked = await reader.has("tool_call_confirmation_required")
+    os.kill(pair.one.pid, signal.SIGSTOP)
+    try:
+        decision = f"/confirmations/{asked.data['confirmation_id']}"
+        status, _ = await pair.two.post(decision, {"approved": True})
+        assert status == 200
+        await until(lambda: pair.ollama.chats, lambda chats: len(chats) == 2)
+        path = f"/runs/{reader.run_id}"
+        await until(lambda: pair.two.get(path), lambda answer: answer[1]["state"] == "waiting")
+    finally:
+        os.kill(pair.one.pid, signal.SIGCONT)
+    await until(lambda: reader.kinds.count("tool_call_confirmation_required") == 2)
+    status, answer = await pair.one.post(f"/chat/{reader.session_id}", {"message": "More."})
+    assert (status, answer["error"]["code"]) == (409, "SESSION_BUSY")
+    status, run = await pair.one.post(f"{path}/stop")
+    assert (status, run["state"]) == (200, "stopped")
+    with anyio.fail_after(SECONDS):
+        await reading
+    reader.check_whole()
+    assert reader.kinds[-1] == "done"
+    assert "error" not in reader.kinds
+    late = another(reader)
+    await late.go_on(pair.two)
+    everything = {event.id: event.event for event in late.events}
+    assert {event.id: everything.get(event.id) for event in reader.events} == {
+        event.id: event.event for event in reader.events
+    }
+    assert (pair.folder / "of another machine" / "written").read_text() == "one\n"
 
 
 @in_files_and_in_redis

@@ -14,17 +14,17 @@ from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs import registry as registries
+from mochi_server.chat.runs.log import RunLog
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import (
     InternalError,
-    RunInterrupted,
+    ServerBusy,
     ShuttingDown,
     StorageError,
-    StorageUnavailable,
 )
-from mochi_server.protocol.events import ContentDelta, Done, Event, ToolResultReady
+from mochi_server.protocol.events import ContentDelta, Done, ErrorEvent, Event, ToolResultReady
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
 from mochi_server.state import SQLiteState, State
@@ -73,21 +73,6 @@ async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(caplog):
     assert "secret" not in str(events[1].payload())
     assert "secret" in caplog.text
     assert script.released == 1
-
-
-async def test_readers_of_a_run_that_another_process_has_taken_hear_that_it_was_interrupted():
-    """The process stood still for longer than its leases, and cannot store anything."""
-
-    class Taken(Script):
-        async def events(self) -> AsyncGenerator[list[Event], None]:
-            yield [ContentDelta("x")]
-            self.run._writer.lose()
-            raise StorageUnavailable(session_id="scripted", reason="another process has it")
-
-    registry = new_registry()
-    events = await read_all(registry.start(Taken(registry)))
-    assert kinds(events) == ["content_delta", "error", "done"]
-    assert events[1].payload()["code"] == RunInterrupted.code
 
 
 async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end():
@@ -269,22 +254,31 @@ async def test_a_machine_without_its_database_keeps_its_run_as_its_session(machi
 
 @needs_postgresql
 @short_leases
-async def test_a_run_that_another_machine_has_taken_ends_at_once(machines):
+async def test_a_run_that_another_machine_has_taken_ends_and_its_readers_read_on_there(machines):
+    """No event of the one has a number of the other's."""
     session_id, run_id, _ = await begin(machines)
     reader = await machines.owner.runs.join(run_id)
     machines.line.cut()
     await machines.until_free(run_id)
     writer = await machines.journal.take(run_id)
     machines.line.mend()
-    events = await read_all(reader)
-    assert kinds(events)[-2:] == ["error", "done"]
-    assert events[-2].payload()["code"] == "RUN_INTERRUPTED"
     await machines.owner.ended()
     await machines.owner.ollama.disconnected()
     assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello"]
-    writer.note("waiting")
+    there = RunLog(10**6)
+    there.extend([ErrorEvent.of(ServerBusy(limit=3), retry_after=2), Done(session_id=session_id)])
+    writer.add(10**6, [event for _, event in there.since(0)])
+    writer.note("end", state="failed")
     await machines.journal.close(writer)
-    assert await machines.states() == ["waiting"]
+    numbered = []
+    while (batch := await asyncio.wait_for(reader.next(), 30)) is not None:
+        numbered += batch
+    reader.leave()
+    assert numbered[-2:] == there.since(0)
+    assert [type(event) for _, event in numbered[1:-2]] == [ContentDelta] * (len(numbered) - 3)
+    failure = reader.failure
+    assert (failure.code, failure.status, failure.retry_after) == ("SERVER_BUSY", 503, 2)
+    assert await machines.states() == ["failed"]
 
 
 @needs_postgresql
