@@ -13,6 +13,18 @@ _MOST_OBJECTS = 50
 """A text with more of them is one that goes on without end."""
 
 
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON that may be nested without end.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Parse JSON into values that our own encoder can write again; None for other text.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from pydantic_core import from_json
 
 from ..errors import ProviderError
+from .json_text import parse_json
 from .utf8 import Utf8Stream
 
 REQUEST_LEVELS = 64
@@ -75,7 +76,7 @@ def complete_json(text: str) -> str:
     with that until they are cut.
     """
     try:
-        json.loads(text)
+        parse_json(text)
     except ValueError:
         stripped = text.rstrip()
         partial: Literal[True, "trailing-strings"] = True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from ..core.json_text import parse_json
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Return the JSON value that a text writes, or else the text."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from ...core.json_text import parse_json
 from ...errors import JSONObject
 from ..client import Client, RequestRefused, path_of
 from ..values import value_of
@@ -113,7 +113,7 @@ class Decisions:
             if not text:
                 return None
             try:
-                arguments = json.loads(text)
+                arguments = parse_json(text)
             except ValueError as error:
                 self._screen.error(f"This is not JSON: {error}")
                 continue

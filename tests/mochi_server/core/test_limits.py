@@ -103,6 +103,7 @@ def test_many_short_values_are_many(one):
         ('{"a":  1}', '{"a":  1}'),
         ("I think", "I think"),
         ("", ""),
+        ("[" * 5000, "[" * 5000),
     ],
 )
 def test_a_cut_document_ends_after_its_last_whole_value(text, whole):

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ....core.files import locked, make_folder, read_plain, replace_file
+from ....core.json_text import parse_json
 from ....core.parsed_file import ParsedFile
 from ....errors import JSONObject
 
@@ -67,7 +68,7 @@ class TokenFile:
 
 
 def _read(path: Path) -> JSONObject:
-    stored = json.loads(read_plain(path, MAX_BYTES)[0])
+    stored = parse_json(read_plain(path, MAX_BYTES)[0])
     return stored if isinstance(stored, dict) else {}
 
 

@@ -25,6 +25,7 @@ from mochi_server.tools.mcp.oauth import addresses
 from mochi_server.tools.mcp.oauth import authorizations as module
 from mochi_server.tools.mcp.oauth.addresses import AddressGuard, AddressRefused
 from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
+from mochi_server.tools.mcp.oauth.tokens import TokenFile
 from mochi_server.tools.mcp.secret_values import SecretValues
 from mochi_server.tools.mcp.servers.server import McpServerStatus
 from tests.support.guarded import guarded
@@ -262,6 +263,18 @@ class Elsewhere:
     async def running(self) -> AsyncIterator[int]:
         async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
             yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 5000])
+def test_tokens_in_a_file_that_cannot_be_read_are_none_and_are_written_anew(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "tokens.json"
+    path.write_bytes(content)
+    tokens = TokenFile(path)
+    assert tokens.read("http://a/mcp") == {}
+    tokens.update("http://a/mcp", expires_at=1.0)
+    assert tokens.read("http://a/mcp") == {"expires_at": 1.0}
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
