@@ -538,11 +538,12 @@ async def test_a_socket_does_what_its_token_may(people: People, ollama: FakeOlla
                 "FORBIDDEN",
                 {"right": right},
             )
-    async with ready_socket(people.server, token=people.tokens["carol"]) as socket:
-        people.file.revoke("carol")
-        await socket.send("message", {"message": "x"})
-        with pytest.raises(ConnectionClosed, match="UNAUTHORIZED"):
-            await socket.until("reply")
+    for who, event, data in [("carol", "message", {"message": "x"}), ("dave", "ping", {})]:
+        async with ready_socket(people.server, token=people.tokens[who]) as socket:
+            people.file.revoke(who)
+            await socket.send(event, data)
+            with pytest.raises(ConnectionClosed, match="UNAUTHORIZED"):
+                await socket.next()
 
 
 async def test_a_revoked_token_ends_with_its_stream(people: People, ollama: FakeOllama) -> None:

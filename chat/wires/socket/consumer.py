@@ -97,6 +97,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
             most = f"{settings.MOCHI.socket_frames_per_second:g}"
             await self._outlet.close(POLICY_VIOLATION, f"More than {most} frames a second.")
             return
+        if not await self._may_go_on():
+            return
         content = (bytes_data or b"") if text_data is None else text_data.encode()
         frame_id: FrameId = None
         try:
@@ -120,12 +122,18 @@ class ChatConsumer(AsyncWebsocketConsumer):
         set_caller(self._caller)
         try:
             while self._waiting and not self._outlet.is_closed:
-                if not self._caller.is_valid():
-                    await self._outlet.close(POLICY_VIOLATION, Unauthorized.code)
+                if not await self._may_go_on():  # it may have waited for long
                     return
                 await self._execute(self._waiting.popleft())
         finally:
             self._worker = None
+
+    async def _may_go_on(self) -> bool:
+        """Return whether its token is still accepted; close the socket if not."""
+        if self._caller.is_valid():
+            return True
+        await self._outlet.close(POLICY_VIOLATION, Unauthorized.code)
+        return False
 
     async def _execute(self, client_frame: ClientFrame) -> None:
         set_log_ids(self.commands.session_id)
