@@ -93,6 +93,25 @@ async def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     return await _to_the_end(asyncio.get_running_loop().create_task(coroutine))
 
 
+async def wait_unless(
+    gone: asyncio.Future[Any] | None, coroutine: Coroutine[Any, Any, T]
+) -> T | None:
+    """Await a coroutine; cancel it and return None as soon as a future is done."""
+    with anyio.CancelScope() as scope:
+
+        def cancel(_: asyncio.Future[Any]) -> None:
+            scope.cancel()
+
+        if gone is not None:
+            gone.add_done_callback(cancel)
+        try:
+            return await coroutine
+        finally:
+            if gone is not None:
+                gone.remove_done_callback(cancel)
+    return None
+
+
 async def in_thread_to_completion(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function ``in_thread`` to its end; a cancellation is raised only afterwards."""
     loop = asyncio.get_running_loop()

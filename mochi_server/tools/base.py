@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import JSONObject
 from ..protocol.payload import FieldPayload
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..protocol.events import Event  # a process of tools need not import them
 
 
@@ -148,16 +150,24 @@ class ToolContext:
         self,
         tool: Tool,  # noqa: ARG002 - here is nobody to ask
         elicitation: Elicitation,  # noqa: ARG002
+        gone: asyncio.Future[Any] | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
-        """Ask a person: yield events, which the tool passes on, and exactly one answer."""
+        """Ask a person: yield events, which the tool passes on, and exactly one answer.
+
+        ``gone`` is done as soon as the tool does not want to know any more.
+        """
         yield ElicitationAnswer("cancel")
 
     async def sample(
         self,
         tool: Tool,  # noqa: ARG002 - here is no model
         request: SamplingRequest,  # noqa: ARG002
+        gone: asyncio.Future[Any] | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
-        """Ask the model of the conversation: yield events, and one answer, or why there is none."""
+        """Ask the model of the conversation: yield events, and one answer, or why there is none.
+
+        ``gone``: as of ``elicit``.
+        """
         yield "There is no model here."
 
 

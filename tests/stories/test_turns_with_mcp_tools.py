@@ -342,13 +342,51 @@ async def test_another_server_may_not(tmp_path: Path, engine: Bench, ollama: Fak
     assert len(ollama.chats) == 2
 
 
+async def test_a_question_that_a_server_takes_back_is_over_and_its_next_one_is_asked(
+    tmp_path: Path, engine: Bench, ollama: FakeOllama
+) -> None:
+    """Also one that it leaves: its call has ended."""
+    seen = tmp_path / "seen"
+    vain = {**ASK, "do": "request_in_vain", "seen": str(seen)}
+    calls = {"ask": {**vain, "again": True}, "leave": vain}
+    wire = Wire(tmp_path / "plan", tools=[tool("ask"), tool("leave")], calls=calls)
+    write_config(tmp_path, old=wire.entry())
+    for name in ("old__ask", "old__leave"):
+        ollama.reply(tool_calls=[{"name": name, "arguments": {}}])
+    ollama.reply(["Done."])
+    chosen = ToolSettings(tools=["old__ask", "old__leave"], execution_policy="never_confirm")
+    session = await engine.session(tool_settings=chosen)
+    reader = (await engine.start(session)).reader()
+    [*_, first] = await read_until(reader, "tool_input_required")
+    seen.touch()
+    [over, second] = await read_until(reader, "tool_input_required")
+    assert (over.type, over.payload()["approved"]) == ("tool_input_received", False)
+    assert over.payload()["confirmation_id"] == first.payload()["confirmation_id"]
+    [asked] = await engine.chat.confirmations(session)
+    assert asked["confirmation_id"] == second.payload()["confirmation_id"]
+    seen.unlink()
+    await engine.chat.confirm(session, str(asked["confirmation_id"]), approved=True)
+    events = await read_until(reader, "tool_input_required")
+    assert result_of(events)["result"] == '{"action": "accept", "content": {}}'
+    left = events[-1]
+    seen.touch()
+    over, result, *_ = await read_all(reader)
+    assert (over.type, over.payload()["approved"]) == ("tool_input_received", False)
+    assert over.payload()["confirmation_id"] == left.payload()["confirmation_id"]
+    assert result.type == "tool_result"
+    assert await engine.chat.confirmations(session) == []
+
+
+ASK = {"method": "elicitation/create", "how": {
+    "message": "Which?", "requestedSchema": {"type": "object", "properties": {}},
+}}  # fmt: skip
+
+
 async def test_a_server_of_2025_asks_for_the_only_conversation_that_calls_it(
     tmp_path: Path, engine: Bench, ollama: FakeOllama
 ) -> None:
     """On the bare wire; and it is told that nobody answers where two conversations call it."""
-    ask = {"do": "request", "method": "elicitation/create", "how": {
-        "message": "Which?", "requestedSchema": {"type": "object", "properties": {}},
-    }}  # fmt: skip
+    ask = {"do": "request", **ASK}
     wire = Wire(
         tmp_path / "plan",
         tools=[tool("ask"), tool("hang")],

@@ -202,7 +202,21 @@ class WireServer:
     def do_request(self, _: Any, *, method: str, how: Any) -> str:
         """Request something of the client; one call at a time may."""
         self.send({"id": "ours", "method": method, "params": how})
-        return json.dumps(self._responses.get().get("result"))
+        while (response := self._responses.get())["id"] != "ours":
+            pass
+        return json.dumps(response.get("result"))
+
+    def do_request_in_vain(
+        self, params: Any, *, method: str, how: Any, seen: str, again: bool = False
+    ) -> str | None:
+        """Request something and leave it when a file is there; or take it back, and do it again."""
+        self.send({"id": "in vain", "method": method, "params": how})
+        while not Path(seen).exists():
+            time.sleep(0.005)
+        if not again:
+            return None
+        self.send({"method": "notifications/cancelled", "params": {"requestId": "in vain"}})
+        return self.do_request(params, method=method, how=how)
 
     def do_large(self, _: Any, *, size: int, id_last: bool = False) -> str:
         return "x" * size

@@ -66,3 +66,19 @@ def decision_event_of(
         arguments=confirmation.arguments if arguments is None else arguments,
         edited=arguments is not None,
     )
+
+
+def withdrawn(asked: ToolInputRequired, decision: ConfirmationDecision) -> ToolInputReceived:
+    """Return the event that tells that a tool does not want to know any more what it asked."""
+    return ToolInputReceived(
+        confirmation_id=asked.confirmation_id,
+        tool_name=asked.tool_name,
+        call_index=asked.call_index,
+        tool_call_id=asked.tool_call_id,
+        agent_name=asked.agent_name,
+        agent_call_id=asked.agent_call_id,
+        approved=decision.approved,
+        reason=decision.reason,
+        code=decision.code,
+        content=None,
+    )

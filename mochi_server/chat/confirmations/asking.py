@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import anyio
 
-from ...core.aio import in_thread, run_to_completion
+from ...core.aio import in_thread, run_to_completion, wait_unless
 from ...core.clock import timestamp
 from ...core.ids import new_confirmation_id
 from ...errors import (
@@ -195,10 +197,11 @@ class Confirmations:
         return [each.payload() for each in suggestions] or ()
 
     async def elicit(
-        self, asked: AskedCall, elicitation: Elicitation
+        self, asked: AskedCall, elicitation: Elicitation, gone: asyncio.Future[Any] | None = None
     ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
         """Ask for a tool that runs: yield events, and one decision, last.
 
+        ``gone`` is done as soon as the tool does not want to know any more.
         Where nobody is asked, or the store fails, the decision has a code. What was asked ends with
         the call: no other process can answer its tool.
         """
@@ -216,7 +219,7 @@ class Confirmations:
                 await self.store.put(confirmation)
                 announced = True
                 yield input_required(confirmation)
-                decision = await self._wait(confirmation)
+                decision = await wait_unless(gone, self._wait(confirmation)) or TOOL_IS_GONE
             except MochiError as error:
                 decision = ConfirmationDecision(
                     approved=False, reason=error.message, code=error.code

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from ...core.aio import wait_unless
 from ...errors import MochiError, RunInterrupted
 from ...protocol.completions import Finish
 from ...protocol.events import Event, ToolSampling
@@ -75,10 +77,10 @@ class CallContext(ToolContext):
             raise RunInterrupted(run_id=self.run.run_id)
 
     async def elicit(
-        self, tool: Tool, elicitation: Elicitation
+        self, tool: Tool, elicitation: Elicitation, gone: asyncio.Future[Any] | None = None
     ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
         asked = AskedCall(self.call, self.index, {}, tool.source)
-        steps = self.confirmations.elicit(asked, elicitation)
+        steps = self.confirmations.elicit(asked, elicitation, gone)
         async with aclosing(steps):
             async for step in steps:
                 if not isinstance(step, ConfirmationDecision):
@@ -89,13 +91,16 @@ class CallContext(ToolContext):
                     yield ElicitationAnswer("cancel" if step.code else "decline")
 
     async def sample(
-        self, tool: Tool, request: SamplingRequest
+        self, tool: Tool, request: SamplingRequest, gone: asyncio.Future[Any] | None = None
     ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
         try:
-            answer, finish = await self.sampler.sample(self.model, request)
+            sampled = await wait_unless(gone, self.sampler.sample(self.model, request))
         except MochiError as error:
             yield error.message
             return
+        if sampled is None:
+            return
+        answer, finish = sampled
         yield ToolSampling(
             tool_name=tool.name,
             tool_call_id=self.tool_call_id,

@@ -18,12 +18,20 @@ import orjson
 
 from ...core.aio import merge, run_to_completion
 from ...errors import InvalidRequest, JSONObject, StorageError, ToolExecutionDenied, ToolNotFound
-from ...protocol.events import AgentStart, Event, ToolCallStarted, ToolResultReady
+from ...protocol.events import (
+    AgentStart,
+    Event,
+    ToolCallStarted,
+    ToolInputReceived,
+    ToolInputRequired,
+    ToolResultReady,
+)
 from ...protocol.messages import ToolCall
 from ...sessions.types import TextCallMode, ToolSettings
 from ...tools.base import Tool
 from ...tools.execution import ToolExecutionResult, ToolExecutionService, cut
-from ..confirmations.asking import Confirmations
+from ..confirmations.announcing import withdrawn
+from ..confirmations.asking import TOOL_IS_GONE, Confirmations
 from ..runs.progress import Unstored
 from ..runs.run import Run
 from .context import CallContext, Sampler
@@ -213,7 +221,9 @@ class ToolCalls:
                 depth=self.depth,
                 before=self.of_run.agent_of(plan.call.id) if plan.is_started else None,
             )
-            execution = self.execution.execute(plan.tool, plan.arguments, context)
+            execution = _ending_questions(
+                self.execution.execute(plan.tool, plan.arguments, context)
+            )
             async with aclosing(execution) as steps:
                 async for step in steps:
                     if isinstance(step, ToolExecutionResult):
@@ -272,6 +282,23 @@ class ToolCalls:
             code=result.code,
             attachments=attachments or (),
         )
+
+
+async def _ending_questions(
+    steps: AsyncGenerator[Event | ToolExecutionResult, None],
+) -> AsyncGenerator[Event | ToolExecutionResult, None]:
+    """Yield the steps of a call; before its result, that what is still asked for it is over."""
+    asked: dict[str, ToolInputRequired] = {}
+    async with aclosing(steps):
+        async for step in steps:
+            if isinstance(step, ToolInputRequired):
+                asked[step.confirmation_id] = step
+            elif isinstance(step, ToolInputReceived):
+                asked.pop(step.confirmation_id, None)
+            elif isinstance(step, ToolExecutionResult):
+                for each in asked.values():
+                    yield withdrawn(each, TOOL_IS_GONE)
+            yield step
 
 
 MOST_REPEATS = 2

@@ -83,12 +83,14 @@ class RunningCall:
     async def steps(self, tool: Tool) -> AsyncGenerator[ToolStep, None]:
         """Answer what is requested, one after the other, until the call is closed."""
         while (request := await self._requests.get()) is not None:
+            if request.answer.done():  # the server has taken it back before it was asked
+                continue
             yield ToolPaused()
             wanted = request.wanted
             steps = (
-                self.context.elicit(tool, wanted)
+                self.context.elicit(tool, wanted, request.answer)
                 if isinstance(wanted, Elicitation)
-                else self.context.sample(tool, wanted)
+                else self.context.sample(tool, wanted, request.answer)
             )
             async with aclosing(steps):
                 async for step in steps:
