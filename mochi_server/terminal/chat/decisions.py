@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.json_text import parse_json
 from ...errors import JSONObject
-from ..client import Client, RequestRefused, path_of
+from ..client import Client, RequestRefused, ServerUnreachable, path_of
 from ..values import value_of
 from .keyboard import Keyboard
 from .screen import Screen
@@ -51,6 +51,8 @@ class Decisions:
                 self._screen.error(str(error))
                 if error.code in _NOT_OPEN:
                     return
+            except ServerUnreachable as error:  # it may come back, and still waits for this then
+                self._screen.error(str(error))
             else:
                 return
 
