@@ -27,6 +27,8 @@ RECONNECT_PAUSE_SECONDS: Final = 0.5
 _UNAUTHORIZED: Final = 401
 _NO_CONTENT: Final = 204
 _BAD_REQUEST: Final = 400
+_AWAY: Final = (502, 503, 504)
+"""What a proxy answers while the server starts, or the server itself without its database."""
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Controls, line separators, marks that turn the direction of writing, halves of characters."""
@@ -134,7 +136,9 @@ class Client:
                     async for event in events:
                         after, lost_at = event.number, None
                         yield event
-            except ServerUnreachable:  # noqa: PERF203 - each time is another connection
+            except (ServerUnreachable, RequestRefused) as error:  # noqa: PERF203 - anew each time
+                if isinstance(error, RequestRefused) and error.status not in _AWAY:
+                    raise
                 lost_at = lost_at or time.monotonic()
                 if time.monotonic() - lost_at > RECONNECT_SECONDS:
                     raise

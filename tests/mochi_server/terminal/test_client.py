@@ -110,7 +110,12 @@ async def test_a_name_and_a_password_in_the_address_are_sent():
 
 async def test_a_stream_that_breaks_off_goes_on_after_its_last_event(monkeypatch):
     monkeypatch.setattr("mochi_server.terminal.client.RECONNECT_PAUSE_SECONDS", 0)
-    responses = [chunked(EVENT), chunked(b": comment\n\n" + DONE[:9], DONE[9:])]
+    responses = [
+        chunked(EVENT),
+        response("502 Bad Gateway", b"<html>"),
+        response("503 Service Unavailable", b'{"error": {"code": "X", "message": "away"}}'),
+        chunked(b": comment\n\n" + DONE[:9], DONE[9:]),
+    ]
     with anyio.fail_after(30):
         async with answering(*responses) as (address, heads):
             events = [event async for event in Client(address, None).run_events("a")]
@@ -118,7 +123,20 @@ async def test_a_stream_that_breaks_off_goes_on_after_its_last_event(monkeypatch
         StreamEvent(number=1, name="run", data={"run_id": "a"}),
         StreamEvent(number=2, name="done", data={}),
     ]
-    assert [head.split(" HTTP")[0].partition("?")[2] for head in heads] == ["after=0", "after=1"]
+    asked = [head.split(" HTTP")[0].partition("?")[2] for head in heads]
+    assert asked == ["after=0", *["after=1"] * 3]
+
+
+@pytest.mark.parametrize("status", ["502 Bad Gateway", "404 Not Found"])
+async def test_a_run_that_a_server_does_not_know_or_never_again_ends_with_the_reason(
+    monkeypatch, status
+):
+    monkeypatch.setattr("mochi_server.terminal.client.RECONNECT_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("mochi_server.terminal.client.RECONNECT_SECONDS", -1)
+    with anyio.fail_after(30):
+        async with answering(response(status)) as (address, _):
+            with pytest.raises(RequestRefused, match=status[:3]):
+                [event async for event in Client(address, None).run_events("a")]
 
 
 @pytest.mark.parametrize(
