@@ -263,12 +263,23 @@ class RunJournal:
         writer.close()
         await self.flush(writer, unless_failing=True)
 
-    async def find_out_losses(self) -> None:
-        """Learn which runs others have taken, where the lease may be over."""
-        seconds = self._state.lease_seconds
-        if seconds is not None and time.monotonic() - self._renewed >= seconds:
-            async with self._writing:
+    async def find_out_losses(self, *, unless_failing: bool = False) -> None:
+        """Learn which runs others have taken, where the lease may be over.
+
+        ``unless_failing``: as of ``flush``.
+        """
+        if not self._may_have_losses(unless_failing=unless_failing):
+            return
+        async with self._writing:
+            # Not if another run has looked meanwhile.
+            if self._may_have_losses(unless_failing=unless_failing):
                 await self._write_portion(())
+
+    def _may_have_losses(self, *, unless_failing: bool) -> bool:
+        seconds = self._state.lease_seconds
+        if seconds is None or (unless_failing and self._failed):
+            return False
+        return time.monotonic() - self._renewed >= seconds
 
     async def aclose(self) -> None:
         """Write what waits, and let all runs go."""

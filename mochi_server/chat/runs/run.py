@@ -157,11 +157,13 @@ class Run:
         self._branches -= 1
 
     async def emit(self, events: Sequence[Event]) -> None:
-        """Add events to the journal and to the log."""
+        """Add events to the journal and to the log, unless another process has taken the run."""
         self._writer.add(self.log.end, events)
         try:
             if isinstance(events[-1], _AT_ONCE):
                 await self._journal.flush(self._writer, unless_failing=True)
+            elif self._journal.has_leases:
+                await self._journal.find_out_losses(unless_failing=True)
         finally:  # the journal has them under these numbers, also if this is cancelled
             if not self.is_lost:
                 self.log.extend(events)

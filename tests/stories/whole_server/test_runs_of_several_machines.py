@@ -342,6 +342,32 @@ async def test_readers_at_a_server_that_stood_still_read_on_where_the_run_has_go
     assert (pair.folder / "of another machine" / "written").read_text() == "one\n"
 
 
+@pytest.mark.parametrize("pair", ["redis"], indirect=True)
+async def test_what_a_model_said_while_its_server_stood_still_is_shown_to_nobody(
+    pair: Pair,
+) -> None:
+    """The other server has ended the run, and stored what was said before."""
+    gate = asyncio.Event()
+    reply = pair.ollama.reply(WORDS[:200], pause_after=20, gate=gate)
+    first = RunReader(await pair.one.new_session())
+    reading = asyncio.ensure_future(first.send(pair.one, "Go."))
+    await first.until_written(pair.two, words=20)
+    os.kill(pair.one.pid, signal.SIGSTOP)
+    try:
+        path = f"/runs/{first.run_id}"
+        await until(lambda: pair.two.get(path), lambda answer: answer[1]["state"] == "interrupted")
+        gate.set()
+        await until(lambda: len(reply.sent) == 200)
+    finally:
+        os.kill(pair.one.pid, signal.SIGCONT)
+    with anyio.fail_after(SECONDS):
+        await reading
+    first.check_whole()
+    _, answer = await pair.messages(first.session_id)
+    assert first.text == answer["content"] == "".join(WORDS[:20])
+    assert first.events[-2].data["code"] == "RUN_INTERRUPTED"
+
+
 @in_files_and_in_redis
 async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> None:
     gate = asyncio.Event()  # the run does not end before the kill, however busy the machine is
