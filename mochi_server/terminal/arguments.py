@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from ..config import MochiServerSettings
 from ..config.installation import command_name, install_command
@@ -31,6 +32,16 @@ INTERRUPTED: Final = 130
 
 CLOSED_PIPE: Final = 141
 """Exit code that shells give to a command whose pipe was closed."""
+
+_BY_SIGNAL: Final = 128
+"""Is added to the number of the signal that has ended a command, as shells do."""
+
+_CODES: Final[Mapping[type[Exception], int]] = {
+    RequestRefused: FAILED,
+    NothingThere: FAILED,
+    ServerUnreachable: NO_SERVER,
+    NoDataFolder: WRONG_USAGE,
+}
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -184,7 +195,7 @@ def _chat(
 ) -> int:
     if missing := _missing("prompt_toolkit", "rich"):
         return _fail(missing, FAILED)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         return _fail(f"chat needs a terminal. For pipes: {command_name()} ask", WRONG_USAGE)
     if options.session is not None and options.last:
         return _fail("--last cannot be used with a session.", WRONG_USAGE)
@@ -200,7 +211,7 @@ def _ask(
     options: argparse.Namespace, settings: MochiServerSettings, values: Mapping[str, object]
 ) -> int:
     text = " ".join(options.question)
-    if not sys.stdin.isatty():
+    if sys.stdin is not None and not sys.stdin.isatty():
         text = "\n\n".join(part for part in (text, sys.stdin.read().rstrip()) if part)
     if options.session is not None and options.last:
         return _fail("--last cannot be used with a session.", WRONG_USAGE)
@@ -253,25 +264,41 @@ def _run(
     settings: MochiServerSettings,
     values: Mapping[str, object],
 ) -> int:
+    ended_by: list[int] = []
+
     async def run() -> None:
+        _end_with_signals(ended_by)
         async with connected(settings, values, url=url, words=words, say=_say) as client:
             await work(client)
 
     try:
         asyncio.run(run())
-    except (RequestRefused, NothingThere) as error:
-        return _fail(str(error), FAILED)
-    except ServerUnreachable as error:
-        return _fail(str(error), NO_SERVER)
-    except NoDataFolder as error:
-        return _fail(str(error), WRONG_USAGE)
+    except (RequestRefused, NothingThere, ServerUnreachable, NoDataFolder) as error:
+        return _fail(str(error), _CODES[type(error)])
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
+    except asyncio.CancelledError:
+        return _BY_SIGNAL + ended_by[0]
+    except OSError as error:
+        if sys.stdout is not None:  # Python would complain once more at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough, such as ``head``
+            return CLOSED_PIPE
+        return _fail(f"The answer cannot be written: {error.strerror or error}", FAILED)
     return 0
+
+
+def _end_with_signals(ended_by: list[int]) -> None:
+    """Let signals that end a program cancel this task, as Ctrl-C does, and add which it was."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - this runs in one
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
 
 
 def _completion(shell: str, complete_parser: Callable[[], argparse.ArgumentParser]) -> int:
@@ -291,6 +318,11 @@ def _missing(*packages: str) -> str | None:
 
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; one that was closed before the start is None."""
+    return stream is not None and stream.isatty()
 
 
 def _fail(text: str, code: int) -> int:

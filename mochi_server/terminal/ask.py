@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Sequence
@@ -163,6 +164,8 @@ class _StreamedText:
 
 def print_text(text: str) -> None:
     """Print a text at once; on a terminal without what could change other lines."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
     sys.stdout.write(safe_text(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -78,6 +79,47 @@ def test_the_answer_is_printed_while_it_is_written(server, tmp_path):
         process.kill()
     assert (process.returncode, out) == (1, b"\n")
     assert err == b"mochi: RUN_STOPPED: Somebody has stopped the answer.\n"
+    assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_answer_and_its_session(server, tmp_path, number):
+    process = subprocess.Popen(
+        [SHORT, "ask", "--server", server.url, instructions(text(exactly="First."), stall(60))],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    killer = threading.Timer(30, process.kill)
+    killer.start()
+    try:
+        assert process.stdout.read(6) == b"First."
+        process.send_signal(number)
+        _, err = process.communicate()
+    finally:
+        killer.cancel()
+        process.kill()
+    assert (process.returncode, err) == (128 + number, b"")
+    assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "said"),
+    [
+        ("<&-", 0, ""),
+        (">&-", 1, "mochi: The answer cannot be written: standard output is closed\n"),
+        (">/dev/full", 1, "mochi: The answer cannot be written: No space left on device\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_a_line_and_a_code(
+    server, tmp_path, redirected, code, said
+):
+    question = shlex.quote(instructions(text(exactly="Hello.")))
+    script = f"{SHORT} ask --server {server.url} {question} {redirected}"
+    ended = mochi("-c", script, cwd=tmp_path, command=["bash"])
+    assert (ended.returncode, ended.stderr) == (code, said)
     assert api(server.url, "GET", "/sessions")["sessions"] == []
 
 
