@@ -122,8 +122,8 @@ class RunWriter:
         return self._count
 
     def close(self) -> None:
-        """Let the run go."""
-        self.is_behind = self.is_behind or self.closed is None
+        """Let the run go; of one that another process has taken, the row is not this one's."""
+        self.is_behind = self.is_behind or (self.closed is None and not self.is_lost)
         self.closed = time.monotonic()
 
     def lose(self) -> None:

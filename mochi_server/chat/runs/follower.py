@@ -8,10 +8,10 @@ from contextlib import aclosing, suppress
 import anyio
 
 from ...core.aio import BackgroundTasks, run_to_completion
-from ...errors import MochiError, RunNotFound, ShuttingDown, StorageError
-from ...protocol.events import ErrorEvent
+from ...errors import MochiError, RunInterrupted, RunNotFound, ShuttingDown, StorageError
+from ...protocol.events import Done, ErrorEvent
 from ..journal.journal import RunJournal
-from ..journal.records import STATE_NOTES, EventLine, Line, Note
+from ..journal.records import RECOVERY_JUMP, STATE_NOTES, EventLine, Line, Note, RunHead
 from .ending import EndsRuns, RunEnding
 from .log import LogReader, RunLog
 from .progress import RunProgress, read_run
@@ -66,12 +66,20 @@ class RunFollower:
             return log.reader(after)
         log = self._logs[run_id] = RunLog(progress.head.first_event)
         reader = log.reader(after)
-        self._tasks.spawn(self._follow(run_id, log, leave), name="a run of another process")
+        self._spawn_follow(progress.head, log, leave)
         return reader
 
-    def go_on(self, run_id: str, log: RunLog) -> None:
-        """Let the readers of a run that another process has taken from this one read on."""
-        self._tasks.spawn(self._follow(run_id, log, None), name="a run of another process")
+    def go_on(self, head: RunHead, log: RunLog) -> None:
+        """Let the readers of a run that another process has taken from this one read on.
+
+        Readers of whole messages end with an error: what the other one stores is not told here.
+        """
+        for own_log in log.detach_whole_messages():
+            own_log.close(_interrupt(own_log, head))
+        self._spawn_follow(head, log, None)
+
+    def _spawn_follow(self, head: RunHead, log: RunLog, leave: Leave | None) -> None:
+        self._tasks.spawn(self._follow(head, log, leave), name="a run of another process")
 
     async def progress(self, run_id: str) -> RunProgress:
         """Read how far a run has come; one whose process has died is ended first.
@@ -92,19 +100,21 @@ class RunFollower:
         with suppress(MochiError):  # it is tried again
             await run_to_completion(self._recovery.recover(run_id, ending))
 
-    async def _follow(self, run_id: str, log: RunLog, leave: Leave | None) -> None:
+    async def _follow(self, head: RunHead, log: RunLog, leave: Leave | None) -> None:
         """Copy a run from the journal into a log, for as long as somebody reads it."""
+        run_id, has_ended = head.run_id, False
         failure: MochiError | None = None
         try:
             async with aclosing(self._lines(run_id)) as parts:
                 async for lines in parts:
                     copy_lines(lines, log)
+                    has_ended = _state_in(lines) == "end"
                     if not log.is_read:
                         return
-                    if self._is_closed and _state_in(lines) != "end":
+                    if self._is_closed and not has_ended:
                         failure = ShuttingDown()
                         return
-            failure = _failure_in(log)
+            failure = _failure_in(log) if has_ended else _interrupt(log, head)
         finally:
             if self._logs.get(run_id) is log:
                 del self._logs[run_id]
@@ -162,6 +172,16 @@ def copy_lines(lines: Iterable[Line], log: RunLog) -> None:
                 if number != log.end:
                     log.jump(number)
                 log.append(event)
+
+
+def _interrupt(log: RunLog, head: RunHead) -> MochiError:
+    """Add the last events of a run of which nothing more can be read; return its error."""
+    error = RunInterrupted(run_id=head.run_id)
+    if log.end == head.first_event:
+        log.append(head.start())
+    log.jump(log.end + RECOVERY_JUMP)  # the process that has taken it may have used the next ones
+    log.extend([ErrorEvent.of(error), Done(session_id=head.session_id)])
+    return error
 
 
 def _failure_in(log: RunLog) -> MochiError | None:

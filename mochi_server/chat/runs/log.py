@@ -147,8 +147,13 @@ class RunLog:
         reader = LogReader(self, after + 1)
         if whole_messages:
             reader.messages = StoredMessages()
-        self._readers.append(reader)
+        self.add_reader(reader)
         return reader
+
+    def detach_whole_messages(self) -> list[RunLog]:
+        """Let each reader of whole messages read on in a log of its own; return these logs."""
+        readers = [reader for reader in self._readers if reader.messages is not None]
+        return [reader.detach() for reader in readers]
 
     def since(self, position: int) -> list[Numbered]:
         """Return all events from this number on, each with its number."""
@@ -175,6 +180,9 @@ class RunLog:
                 events.append(entry)
         count = max(position - self._first, 0)
         return events + list(enumerate(self._events[:count], self._first))
+
+    def add_reader(self, reader: LogReader) -> None:
+        self._readers.append(reader)
 
     def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
         """Remove a reader; the last one that leaves calls ``on_unread``.
@@ -279,8 +287,8 @@ class LogReader:
         Returns:
             At least one event; none after ``poke()``; None at the end or after ``leave()``.
         """
-        log = self._log
         while not self._left:
+            log = self._log
             if self.position < log.end:
                 batch = log.since(self.position)
                 self.position = log.end
@@ -297,6 +305,16 @@ class LogReader:
             finally:
                 self._waiter = None
         return None
+
+    def detach(self) -> RunLog:
+        """Read on in a log that nobody else reads, and return it; it has what is unread."""
+        unread = [event for _, event in self._log.since(self.position)]
+        log = RunLog(self._log.end - len(unread))
+        log.extend(unread)
+        self._log.forget_reader(self, abandon=False)
+        self._log = log
+        log.add_reader(self)
+        return log
 
     def leave(self, *, abandon: bool = True) -> None:
         """Stop reading; may be called again.

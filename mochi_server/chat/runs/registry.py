@@ -625,7 +625,7 @@ class RunRegistry:
         code = None if error is None else error.code
         await run.end(state, last, code=code, message_id=run.message_id)
         if run.is_lost:
-            self._follower.go_on(run.run_id, run.log)
+            self._follower.go_on(run.head, run.log)
         else:
             run.log.close(error)
         run.begun.set()

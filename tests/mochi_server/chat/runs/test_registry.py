@@ -8,21 +8,26 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 
+import anyio
 import pytest
 
 from mochi_server.chat.confirmations.state import StateConfirmationStore
+from mochi_server.chat.journal.base import RunWriter
 from mochi_server.chat.journal.journal import RunJournal
+from mochi_server.chat.journal.records import RECOVERY_JUMP
 from mochi_server.chat.recovery import RunRecovery
 from mochi_server.chat.runs import registry as registries
-from mochi_server.chat.runs.log import RunLog
+from mochi_server.chat.runs.log import LogReader, Numbered, RunLog
 from mochi_server.chat.runs.registry import RunRegistry
 from mochi_server.core import outages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import (
     InternalError,
+    RunInterrupted,
     ServerBusy,
     ShuttingDown,
     StorageError,
+    StorageUnavailable,
 )
 from mochi_server.protocol.events import ContentDelta, Done, ErrorEvent, Event, ToolResultReady
 from mochi_server.sessions import SessionManager
@@ -73,6 +78,99 @@ async def test_an_unforeseen_failure_ends_in_the_log_and_not_in_the_air(caplog):
     assert "secret" not in str(events[1].payload())
     assert "secret" in caplog.text
     assert script.released == 1
+
+
+class Taken(Script):
+    """A turn whose process stands still for longer than its lease, and cannot store anything."""
+
+    def __init__(self, registry: RunRegistry, state: State) -> None:
+        super().__init__(registry)
+        self._state = state
+        self.stands_still, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        yield [ContentDelta("x")]
+        await self.run._journal.flush()
+        await self._state.release()
+        self.stands_still.set()
+        await self.goes_on.wait()
+        self.run._writer.lose()
+        raise StorageUnavailable(session_id="scripted", reason="another process has it")
+
+
+async def read_numbered(reader: LogReader) -> list[Numbered]:
+    numbered: list[Numbered] = []
+    with anyio.fail_after(30):
+        while (batch := await reader.next()) is not None:
+            numbered += batch
+    reader.leave()
+    return numbered
+
+
+@dataclass
+class TakenRun:
+    """A run that another process has taken, which this one does not know yet."""
+
+    turn: Taken
+    log: RunLog
+    other: RunJournal
+    writer: RunWriter
+
+
+@pytest.fixture
+async def taken(tmp_path):
+    state, other = SQLiteState(tmp_path), RunJournal(SQLiteState(tmp_path))
+    registry = new_registry(state)
+    turn = Taken(registry, state)
+    log = registry.start(turn)
+    await asyncio.wait_for(turn.stands_still.wait(), 30)
+    writer = await other.take(turn.run.run_id)
+    assert writer is not None
+    yield TakenRun(turn, log, other, writer)
+    await registry.wait_closed(30)
+    await other.aclose()
+
+
+THERE = 10**6
+"""Number of the first event of the other process."""
+
+
+async def test_readers_of_a_run_that_another_process_has_taken_read_on_there(taken):
+    reader, whole = taken.log.reader(), taken.log.reader(whole_messages=True)
+    taken.turn.goes_on.set()
+    # What the other process stores is not told to readers of whole messages.
+    events = [event for _, event in await read_numbered(whole)]
+    assert kinds(events) == ["run_start", "content_delta", "error", "done"]
+    assert events[-2].payload()["code"] == whole.failure.code == RunInterrupted.code
+    assert not taken.log.closed
+    taken.writer.add(THERE, [ContentDelta("y"), Done(session_id="scripted")])
+    taken.writer.note("end", state="done")
+    await taken.other.close(taken.writer)
+    *before, delta, done = await read_numbered(reader)
+    assert kinds([event for _, event in before]) == ["run_start", "content_delta"]
+    assert [delta, done] == [
+        (THERE, ContentDelta("y")),
+        (THERE + 1, Done(session_id="scripted")),
+    ]
+    assert reader.failure is None
+
+
+async def test_readers_of_a_run_that_was_forgotten_elsewhere_hear_that_it_was_interrupted(taken):
+    """Their process stood still for longer than a run can be read after its end."""
+    reader = taken.log.reader()
+    taken.writer.add(taken.log.end, [ContentDelta("y"), Done(session_id="scripted")])
+    taken.writer.note("end", state="done")
+    await taken.other.close(taken.writer)
+    await taken.other.prune(0)
+    end = taken.log.end
+    taken.turn.goes_on.set()
+    numbered = await read_numbered(reader)
+    assert kinds([event for _, event in numbered]) == [
+        *("run_start", "content_delta", "error", "done")
+    ]
+    assert [number - end for number, _ in numbered[-2:]] == [RECOVERY_JUMP, RECOVERY_JUMP + 1]
+    assert numbered[-2][1].payload()["code"] == reader.failure.code == RunInterrupted.code
+    assert await taken.other.read(taken.turn.run.run_id) is None
 
 
 async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end():
