@@ -28,15 +28,14 @@ class MochiError(Exception):
     code: ClassVar[str] = "INTERNAL_ERROR"
     status: ClassVar[int] = 500
     template: ClassVar[str] = "Unexpected server error."
-    kinds: ClassVar[dict[str, type[MochiError]]] = {}
-    """The classes by their codes."""
+    classes_by_code: ClassVar[dict[str, type[MochiError]]] = {}
 
     def __init_subclass__(cls, code: str | None = None, status: int | None = None) -> None:
         """Set the code and the status of a class; without them it has those of its base."""
         super().__init_subclass__()
         cls.code, cls.status = code or cls.code, status or cls.status
         if code is not None:
-            MochiError.kinds.setdefault(code, cls)
+            MochiError.classes_by_code.setdefault(code, cls)
 
     def __init__(
         self,
@@ -62,16 +61,21 @@ class MochiError(Exception):
 
 
 def error_of(code: str, message: str, details: JSONObject) -> MochiError:
-    """Return an error that another process has written as JSON."""
-    kind = MochiError.kinds.get(code, InternalError)
-    error = kind.__new__(kind)
+    """Return an error that another process has written as JSON.
+
+    A code that is not known here, as of another version or an extension, stays what it is.
+    """
+    cls = MochiError.classes_by_code.get(code, MochiError)
+    error = cls.__new__(cls)
+    if error.code != code:
+        error.code = code  # type: ignore[misc] # only this one's
     seconds = details.get("retry_after")
     retry_after = seconds if isinstance(seconds, int) else None
     MochiError.__init__(error, message, details=details, retry_after=retry_after)
     return error
 
 
-class InternalError(MochiError):
+class InternalError(MochiError, code="INTERNAL_ERROR"):
     """Something that we did not foresee; the log has the trace, the client has not."""
 
 
