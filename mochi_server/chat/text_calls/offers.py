@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from ...core.json_text import parse_json
 from ...errors import JSONObject
 from ...providers.common.tools import parameters_of, required_of, takes_null
 from .reading import ARGUMENT_KEYS, NAMES, WrittenCall, as_object
@@ -188,7 +188,7 @@ def _typed(text: str, schema: object) -> Any:  # noqa: ANN401 - any JSON
     if "string" in kinds or not kinds:
         return text
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text)
+    except ValueError:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
     return value if _is_kind(value, schema) else text

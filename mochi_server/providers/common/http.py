@@ -5,7 +5,6 @@ The SDKs bring ``httpx`` or, in later versions, ``httpx2``, which have the same 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from ...core.json_text import parse_json
 from ...core.limits import httpx_limits
 
 CONNECT_SECONDS: Final = 10.0
@@ -132,6 +132,6 @@ class UnexpectedBody:
         """The body, parsed where it is JSON; None for an empty one."""
         text = self._kept.decode("utf-8", "replace").strip()
         try:
-            return json.loads(text) if text else None
-        except (ValueError, RecursionError):
+            return parse_json(text) if text else None
+        except ValueError:
             return text
