@@ -94,21 +94,21 @@ async def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait_unless(
-    gone: asyncio.Future[Any] | None, coroutine: Coroutine[Any, Any, T]
+    future: asyncio.Future[Any] | None, coroutine: Coroutine[Any, Any, T]
 ) -> T | None:
-    """Await a coroutine; cancel it and return None as soon as a future is done."""
+    """Await a coroutine; cancel it and return None as soon as ``future`` is done."""
     with anyio.CancelScope() as scope:
 
         def cancel(_: asyncio.Future[Any]) -> None:
             scope.cancel()
 
-        if gone is not None:
-            gone.add_done_callback(cancel)
+        if future is not None:
+            future.add_done_callback(cancel)
         try:
             return await coroutine
         finally:
-            if gone is not None:
-                gone.remove_done_callback(cancel)
+            if future is not None:
+                future.remove_done_callback(cancel)
     return None
 
 

@@ -150,11 +150,11 @@ class ToolContext:
         self,
         tool: Tool,  # noqa: ARG002 - here is nobody to ask
         elicitation: Elicitation,  # noqa: ARG002
-        gone: asyncio.Future[Any] | None = None,  # noqa: ARG002
+        withdrawn: asyncio.Future[Any] | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
         """Ask a person: yield events, which the tool passes on, and exactly one answer.
 
-        ``gone`` is done as soon as the tool does not want to know any more.
+        ``withdrawn`` is done as soon as the tool does not wait for an answer any more.
         """
         yield ElicitationAnswer("cancel")
 
@@ -162,11 +162,11 @@ class ToolContext:
         self,
         tool: Tool,  # noqa: ARG002 - here is no model
         request: SamplingRequest,  # noqa: ARG002
-        gone: asyncio.Future[Any] | None = None,  # noqa: ARG002
+        withdrawn: asyncio.Future[Any] | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
         """Ask the model of the conversation: yield events, and one answer, or why there is none.
 
-        ``gone``: as of ``elicit``.
+        ``withdrawn``: as of ``elicit``.
         """
         yield "There is no model here."
 

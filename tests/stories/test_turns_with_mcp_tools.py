@@ -357,10 +357,11 @@ async def test_a_question_that_a_server_takes_back_is_over_and_its_next_one_is_a
     chosen = ToolSettings(tools=["old__ask", "old__leave"], execution_policy="never_confirm")
     session = await engine.session(tool_settings=chosen)
     reader = (await engine.start(session)).reader()
+    reason = "the tool does not wait for an answer any more."
     [*_, first] = await read_until(reader, "tool_input_required")
     seen.touch()
     [over, second] = await read_until(reader, "tool_input_required")
-    assert (over.type, over.payload()["approved"]) == ("tool_input_received", False)
+    assert (over.type, over.payload()["reason"]) == ("tool_input_received", reason)
     assert over.payload()["confirmation_id"] == first.payload()["confirmation_id"]
     [asked] = await engine.chat.confirmations(session)
     assert asked["confirmation_id"] == second.payload()["confirmation_id"]
@@ -371,10 +372,12 @@ async def test_a_question_that_a_server_takes_back_is_over_and_its_next_one_is_a
     left = events[-1]
     seen.touch()
     over, result, *_ = await read_all(reader)
-    assert (over.type, over.payload()["approved"]) == ("tool_input_received", False)
+    assert (over.type, over.payload()["reason"]) == ("tool_input_received", reason)
     assert over.payload()["confirmation_id"] == left.payload()["confirmation_id"]
     assert result.type == "tool_result"
     assert await engine.chat.confirmations(session) == []
+    reasons = [record.decision.reason for record in await engine.runtime.inbox.history()]
+    assert reasons == [reason, None, reason]
 
 
 ASK = {"method": "elicitation/create", "how": {

@@ -13,15 +13,15 @@ from ...protocol.events import (
 from .confirmation import Confirmation, ConfirmationDecision
 
 
-def _common_fields(confirmation: Confirmation) -> dict[str, Any]:
+def _common_fields(source: Confirmation | ToolInputRequired) -> dict[str, Any]:
     """Return the fields that all events of a confirmation have."""
     return {
-        "confirmation_id": confirmation.confirmation_id,
-        "tool_name": confirmation.tool_name,
-        "call_index": confirmation.call_index,
-        "tool_call_id": confirmation.tool_call_id,
-        "agent_name": confirmation.agent_name,
-        "agent_call_id": confirmation.agent_call_id,
+        "confirmation_id": source.confirmation_id,
+        "tool_name": source.tool_name,
+        "call_index": source.call_index,
+        "tool_call_id": source.tool_call_id,
+        "agent_name": source.agent_name,
+        "agent_call_id": source.agent_call_id,
     }
 
 
@@ -52,33 +52,32 @@ def input_required(confirmation: Confirmation) -> ToolInputRequired:
 def decision_event_of(
     confirmation: Confirmation, decision: ConfirmationDecision
 ) -> ConfirmationDecided | ToolInputReceived:
-    arguments = decision.arguments if decision.approved else None
-    fields = {
-        **_common_fields(confirmation),
-        "approved": decision.approved,
-        "reason": decision.reason,
-        "code": decision.code,
-    }
     if confirmation.elicitation is not None:
-        return ToolInputReceived(**fields, content=arguments)
+        return input_received(confirmation, decision)
+    arguments = decision.arguments if decision.approved else None
     return ConfirmationDecided(
-        **fields,
+        **_decision_fields(confirmation, decision),
         arguments=confirmation.arguments if arguments is None else arguments,
         edited=arguments is not None,
     )
 
 
-def withdrawn(asked: ToolInputRequired, decision: ConfirmationDecision) -> ToolInputReceived:
-    """Return the event that tells that a tool does not want to know any more what it asked."""
+def input_received(
+    source: Confirmation | ToolInputRequired, decision: ConfirmationDecision
+) -> ToolInputReceived:
+    """Return the event that tells how an elicitation was answered."""
     return ToolInputReceived(
-        confirmation_id=asked.confirmation_id,
-        tool_name=asked.tool_name,
-        call_index=asked.call_index,
-        tool_call_id=asked.tool_call_id,
-        agent_name=asked.agent_name,
-        agent_call_id=asked.agent_call_id,
-        approved=decision.approved,
-        reason=decision.reason,
-        code=decision.code,
-        content=None,
+        **_decision_fields(source, decision),
+        content=decision.arguments if decision.approved else None,
     )
+
+
+def _decision_fields(
+    source: Confirmation | ToolInputRequired, decision: ConfirmationDecision
+) -> dict[str, Any]:
+    return {
+        **_common_fields(source),
+        "approved": decision.approved,
+        "reason": decision.reason,
+        "code": decision.code,
+    }

@@ -44,9 +44,9 @@ WITHDRAWN = ConfirmationDecision(
     reason="the call is not what was shown any more, or a rule denies it.",
     code=ToolExecutionDenied.code,
 )
-TOOL_IS_GONE = ConfirmationDecision(
+ELICITATION_WITHDRAWN = ConfirmationDecision(
     approved=False,
-    reason="the tool that asked does not run any more.",
+    reason="the tool does not wait for an answer any more.",
     code=ToolExecutionDenied.code,
 )
 NOT_ASKED = (
@@ -197,11 +197,14 @@ class Confirmations:
         return [each.payload() for each in suggestions] or ()
 
     async def elicit(
-        self, asked: AskedCall, elicitation: Elicitation, gone: asyncio.Future[Any] | None = None
+        self,
+        asked: AskedCall,
+        elicitation: Elicitation,
+        withdrawn: asyncio.Future[Any] | None = None,
     ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
         """Ask for a tool that runs: yield events, and one decision, last.
 
-        ``gone`` is done as soon as the tool does not want to know any more.
+        ``withdrawn`` is done as soon as the tool does not wait for an answer any more.
         Where nobody is asked, or the store fails, the decision has a code. What was asked ends with
         the call: no other process can answer its tool.
         """
@@ -219,7 +222,8 @@ class Confirmations:
                 await self.store.put(confirmation)
                 announced = True
                 yield input_required(confirmation)
-                decision = await wait_unless(gone, self._wait(confirmation)) or TOOL_IS_GONE
+                answered = await wait_unless(withdrawn, self._wait(confirmation))
+                decision = answered or ELICITATION_WITHDRAWN
             except MochiError as error:
                 decision = ConfirmationDecision(
                     approved=False, reason=error.message, code=error.code
@@ -233,7 +237,7 @@ class Confirmations:
 
     async def _end(self, name: str, ran: JSONObject | None) -> None:
         try:
-            await self.store.end(name, TOOL_IS_GONE, ran=ran)
+            await self.store.end(name, ELICITATION_WITHDRAWN, ran=ran)
         except ConfirmationUnavailable as error:
             logger.warning("%s", error.message)
 
@@ -243,7 +247,7 @@ class Confirmations:
         for each in self.earlier:
             asked = each.confirmation
             if asked.elicitation is not None and asked.agent_call_id == self.agent_call_id:
-                events += await self.withdraw(asked, TOOL_IS_GONE)
+                events += await self.withdraw(asked, ELICITATION_WITHDRAWN)
         return events
 
     def earlier_of(self, call: ToolCall) -> Confirmation | None:

@@ -77,10 +77,10 @@ class CallContext(ToolContext):
             raise RunInterrupted(run_id=self.run.run_id)
 
     async def elicit(
-        self, tool: Tool, elicitation: Elicitation, gone: asyncio.Future[Any] | None = None
+        self, tool: Tool, elicitation: Elicitation, withdrawn: asyncio.Future[Any] | None = None
     ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
         asked = AskedCall(self.call, self.index, {}, tool.source)
-        steps = self.confirmations.elicit(asked, elicitation, gone)
+        steps = self.confirmations.elicit(asked, elicitation, withdrawn)
         async with aclosing(steps):
             async for step in steps:
                 if not isinstance(step, ConfirmationDecision):
@@ -91,10 +91,10 @@ class CallContext(ToolContext):
                     yield ElicitationAnswer("cancel" if step.code else "decline")
 
     async def sample(
-        self, tool: Tool, request: SamplingRequest, gone: asyncio.Future[Any] | None = None
+        self, tool: Tool, request: SamplingRequest, withdrawn: asyncio.Future[Any] | None = None
     ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
         try:
-            sampled = await wait_unless(gone, self.sampler.sample(self.model, request))
+            sampled = await wait_unless(withdrawn, self.sampler.sample(self.model, request))
         except MochiError as error:
             yield error.message
             return

@@ -30,8 +30,8 @@ from ...protocol.messages import ToolCall
 from ...sessions.types import TextCallMode, ToolSettings
 from ...tools.base import Tool
 from ...tools.execution import ToolExecutionResult, ToolExecutionService, cut
-from ..confirmations.announcing import withdrawn
-from ..confirmations.asking import TOOL_IS_GONE, Confirmations
+from ..confirmations.announcing import input_received
+from ..confirmations.asking import ELICITATION_WITHDRAWN, Confirmations
 from ..runs.progress import Unstored
 from ..runs.run import Run
 from .context import CallContext, Sampler
@@ -221,7 +221,7 @@ class ToolCalls:
                 depth=self.depth,
                 before=self.of_run.agent_of(plan.call.id) if plan.is_started else None,
             )
-            execution = _ending_questions(
+            execution = _closing_elicitations(
                 self.execution.execute(plan.tool, plan.arguments, context)
             )
             async with aclosing(execution) as steps:
@@ -284,20 +284,20 @@ class ToolCalls:
         )
 
 
-async def _ending_questions(
+async def _closing_elicitations(
     steps: AsyncGenerator[Event | ToolExecutionResult, None],
 ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
-    """Yield the steps of a call; before its result, that what is still asked for it is over."""
-    asked: dict[str, ToolInputRequired] = {}
+    """Yield the steps of a call; before its result, end the elicitations that are still open."""
+    pending: dict[str, ToolInputRequired] = {}
     async with aclosing(steps):
         async for step in steps:
             if isinstance(step, ToolInputRequired):
-                asked[step.confirmation_id] = step
+                pending[step.confirmation_id] = step
             elif isinstance(step, ToolInputReceived):
-                asked.pop(step.confirmation_id, None)
+                pending.pop(step.confirmation_id, None)
             elif isinstance(step, ToolExecutionResult):
-                for each in asked.values():
-                    yield withdrawn(each, TOOL_IS_GONE)
+                for elicitation in pending.values():
+                    yield input_received(elicitation, ELICITATION_WITHDRAWN)
             yield step
 
 
