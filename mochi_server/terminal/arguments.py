@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import signal
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TextIO
 
 from ..config import MochiServerSettings
 from ..config.installation import command_name, install_command
 from ..errors import JSONObject
-from .ask import NothingThere, Question, ask
+from .ask import CannotPrint, NothingThere, Question, ask
 from .client import Client, RequestRefused, ServerUnreachable
 from .connection import NoDataFolder, connected
 from .models import print_models
@@ -36,9 +39,13 @@ CLOSED_PIPE: Final = 141
 _BY_SIGNAL: Final = 128
 """Is added to the number of the signal that has ended a command, as shells do."""
 
+_SAME_SECONDS: Final = 1.0
+"""How soon after a signal another one says no more: a terminal that is closed sends two."""
+
 _CODES: Final[Mapping[type[Exception], int]] = {
     RequestRefused: FAILED,
     NothingThere: FAILED,
+    CannotPrint: FAILED,
     ServerUnreachable: NO_SERVER,
     NoDataFolder: WRONG_USAGE,
 }
@@ -264,41 +271,50 @@ def _run(
     settings: MochiServerSettings,
     values: Mapping[str, object],
 ) -> int:
-    ended_by: list[int] = []
-
     async def run() -> None:
-        _end_with_signals(ended_by)
         async with connected(settings, values, url=url, words=words, say=_say) as client:
             await work(client)
 
+    _exit_by_signals()
     try:
         asyncio.run(run())
-    except (RequestRefused, NothingThere, ServerUnreachable, NoDataFolder) as error:
-        return _fail(str(error), _CODES[type(error)])
+    except tuple(_CODES) as error:
+        if isinstance(error, CannotPrint):
+            _drop_output()
+        return _fail(str(error), next(_CODES[each] for each in _CODES if isinstance(error, each)))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except asyncio.CancelledError:
-        return _BY_SIGNAL + ended_by[0]
-    except OSError as error:
-        if sys.stdout is not None:  # Python would complain once more at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough, such as ``head``
-            return CLOSED_PIPE
-        return _fail(f"The answer cannot be written: {error.strerror or error}", FAILED)
+    except SystemExit:  # by a signal, perhaps because nobody reads
+        _drop_output()
+        raise
+    except BrokenPipeError:  # whoever reads has seen enough, such as ``head``
+        _drop_output()
+        return CLOSED_PIPE
     return 0
 
 
-def _end_with_signals(ended_by: list[int]) -> None:
-    """Let signals that end a program cancel this task, as Ctrl-C does, and add which it was."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None  # noqa: S101 - this runs in one
+def _exit_by_signals() -> None:
+    """Let signals that end a program raise SystemExit, also in a write that nobody reads.
 
-    def end(number: int) -> None:
-        ended_by.append(number)
-        task.cancel()
+    So what is left is tidied up, as after Ctrl-C. A second one ends that, too.
+    """
+    last = -math.inf
+
+    def end(number: int, _: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > _SAME_SECONDS:
+            raise SystemExit(_BY_SIGNAL + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, end, number)
+        if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, as below nohup
+            signal.signal(number, end)
+
+
+def _drop_output() -> None:
+    """Let what was not written be lost, where Python would try it once more at its end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _completion(shell: str, complete_parser: Callable[[], argparse.ArgumentParser]) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import anyio
 
 from ..errors import JSONObject
-from .client import Client, RequestRefused, ServerUnreachable, path_of, safe_text
+from .client import Client, RequestRefused, ServerUnreachable, StreamEvent, path_of, safe_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,10 @@ class NothingThere(Exception):
     """The server has no model, or no session to go on with."""
 
 
+class CannotPrint(Exception):
+    """Standard output takes no more, as a full disk does."""
+
+
 async def first_model(client: Client) -> str:
     """Return the name of the first model that the server lists.
 
@@ -73,6 +76,7 @@ async def ask(client: Client, question: Question) -> None:
         NothingThere: No model is named, and the server has none; or there is no last session.
         RequestRefused: The server or the model refuses.
         ServerUnreachable: The server went away.
+        CannotPrint, BrokenPipeError: The answer cannot be printed.
     """
     session_id = question.session_id
     if question.last:
@@ -118,30 +122,38 @@ def _message_of(question: Question) -> JSONObject:
 
 async def _stream(client: Client, path: str, body: JSONObject) -> None:
     answer = _StreamedText()
-    is_complete = False
     try:
-        async with aclosing(client.events("POST", path, body)) as events:
-            async for event in events:
-                data: Any = event.data
-                match event.name:
-                    case "content_delta":
-                        answer.write(data["content"])
-                    case "tool_continuation_start" | "reply_retry":
-                        answer.begin_paragraph()
-                    case "message_complete":
-                        is_complete = True
-                    case "error":
-                        raise RequestRefused(0, data["code"], data["message"])
-        if not is_complete:
-            raise RequestRefused(0, "RUN_STOPPED", "Somebody has stopped the answer.")
-    finally:
-        answer.end(is_complete=is_complete)
+        await _write(answer, client.events("POST", path, body))
+    except SystemExit:  # by a signal, perhaps because nobody reads
+        raise
+    except BaseException:
+        answer.end()
+        raise
+    answer.end()
+
+
+async def _write(answer: _StreamedText, stream: AsyncGenerator[StreamEvent, None]) -> None:
+    async with aclosing(stream) as events:
+        async for event in events:
+            data: Any = event.data
+            match event.name:
+                case "content_delta":
+                    answer.write(data["content"])
+                case "tool_continuation_start" | "reply_retry":
+                    answer.begin_paragraph()
+                case "message_complete":
+                    answer.is_complete = True
+                case "error":
+                    raise RequestRefused(0, data["code"], data["message"])
+    if not answer.is_complete:
+        raise RequestRefused(0, "RUN_STOPPED", "Somebody has stopped the answer.")
 
 
 class _StreamedText:
     """A text on standard output, which ends with one line break."""
 
     def __init__(self) -> None:
+        self.is_complete = False
         self._is_empty = True
         self._line_breaks = ""
         """Those that are printed only if something follows."""
@@ -157,17 +169,27 @@ class _StreamedText:
         if not self._is_empty:
             self._line_breaks = "\n\n"
 
-    def end(self, *, is_complete: bool) -> None:
-        if is_complete or not self._is_empty:
+    def end(self) -> None:
+        if self.is_complete or not self._is_empty:
             print_text("\n")
 
 
 def print_text(text: str) -> None:
-    """Print a text at once; on a terminal without what could change other lines."""
+    """Print a text at once; on a terminal without what could change other lines.
+
+    Raises:
+        CannotPrint: Standard output is closed, or takes no more.
+        BrokenPipeError: Whoever reads it has closed it.
+    """
     if sys.stdout is None:
-        raise OSError(errno.EBADF, "standard output is closed")
-    sys.stdout.write(safe_text(text) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+        raise CannotPrint("The answer cannot be written: standard output is closed")
+    try:
+        sys.stdout.write(safe_text(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CannotPrint(f"The answer cannot be written: {error.strerror}") from error
 
 
 def print_json(value: object) -> None:

@@ -47,6 +47,11 @@ class ServerUnreachable(Exception):
     """Nothing answers at the address, or the connection broke."""
 
 
+def may_come_back(error: RequestRefused | ServerUnreachable) -> bool:
+    """Return whether the server is away, perhaps only for a while."""
+    return isinstance(error, ServerUnreachable) or error.status in _AWAY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
     """One server-sent event: its number in the run, its name, its data."""
@@ -137,7 +142,7 @@ class Client:
                         after, lost_at = event.number, None
                         yield event
             except (ServerUnreachable, RequestRefused) as error:  # noqa: PERF203 - anew each time
-                if isinstance(error, RequestRefused) and error.status not in _AWAY:
+                if not may_come_back(error):
                     raise
                 lost_at = lost_at or time.monotonic()
                 if time.monotonic() - lost_at > RECONNECT_SECONDS:

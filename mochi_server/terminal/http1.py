@@ -68,6 +68,8 @@ class Response:
                 try:
                     data = await self._stream.receive()
                 except anyio.EndOfStream:
+                    if self._protocol.their_state is h11.SEND_RESPONSE:
+                        raise ConnectionError("it has closed the connection") from None
                     data = b""
             self._protocol.receive_data(data)
         return event  # type: ignore[return-value]  # it is no NEED_DATA

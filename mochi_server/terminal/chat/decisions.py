@@ -38,21 +38,20 @@ class Decisions:
         self._show(confirmation)
         ask = self._answer if "elicitation" in confirmation else self._decision
         path = path_of("confirmations", str(confirmation["confirmation_id"]))
+        is_at_end = False
         while True:
             try:
                 body = await ask(confirmation, may_skip=may_skip)
-            except EOFError:
-                body = None if may_skip else {"approved": False}
+            except EOFError:  # nothing can be asked again
+                body, is_at_end = None if may_skip else {"approved": False}, True
             if body is None:
                 return
             try:
                 await self._client.request("POST", path, body)
-            except RequestRefused as error:
+            except (RequestRefused, ServerUnreachable) as error:  # it may come back, and still wait
                 self._screen.error(str(error))
-                if error.code in _NOT_OPEN:
+                if is_at_end or (isinstance(error, RequestRefused) and error.code in _NOT_OPEN):
                     return
-            except ServerUnreachable as error:  # it may come back, and still waits for this then
-                self._screen.error(str(error))
             else:
                 return
 

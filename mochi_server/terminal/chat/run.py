@@ -13,7 +13,14 @@ from ...core.aio import end_task, start_task
 from ...errors import JSONObject
 from ...protocol.events import event_of
 from ...protocol.fold import QUESTIONS, Fold
-from ..client import Client, RequestRefused, ServerUnreachable, StreamEvent, path_of
+from ..client import (
+    Client,
+    RequestRefused,
+    ServerUnreachable,
+    StreamEvent,
+    may_come_back,
+    path_of,
+)
 from .decisions import Decisions
 from .keyboard import Interrupted, Left, on_interrupt
 from .screen import Screen
@@ -133,8 +140,7 @@ class ShownRun:
     async def _ask(self, question: JSONObject) -> None:
         """Ask, unless or until it is decided elsewhere or the run ends."""
         confirmation_id = str(question["confirmation_id"])
-        run = await self._client.request("GET", path_of("runs", self._run_id))
-        if all(each["confirmation_id"] != confirmation_id for each in run["confirmations"]):
+        if not await self._is_open(confirmation_id):
             return
         self._screen.finish()
         asking = start_task(self._decisions.decide(question))
@@ -150,6 +156,16 @@ class ShownRun:
         finally:
             await end_task(asking)
             await end_task(settled)
+
+    async def _is_open(self, confirmation_id: str) -> bool:
+        """Return whether the server waits for a decision, or cannot say now whether it does."""
+        try:
+            run = await self._client.request("GET", path_of("runs", self._run_id))
+        except (RequestRefused, ServerUnreachable) as error:
+            if may_come_back(error):
+                return True
+            raise
+        return any(each["confirmation_id"] == confirmation_id for each in run["confirmations"])
 
     async def _wait_until_settled(self, confirmation_id: str) -> None:
         waits = "", True  # also where only a newer server knows all of the question

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import select
 import shlex
 import signal
 import subprocess
 import sys
+import termios
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,7 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.server import environment, run_and_list_modules
 from tests.support.server import running_server as server_process
 from tests.support.terminal import api
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -82,27 +87,62 @@ def test_the_answer_is_printed_while_it_is_written(server, tmp_path):
     assert api(server.url, "GET", "/sessions")["sessions"] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_the_answer_and_its_session(server, tmp_path, number):
+@contextmanager
+def asking(server, tmp_path, *answer, before=()):
+    """``ask`` whose output nobody has read yet; it is killed at the end."""
     process = subprocess.Popen(
-        [SHORT, "ask", "--server", server.url, instructions(text(exactly="First."), stall(60))],
+        [*before, SHORT, "ask", "--server", server.url, instructions(*answer)],
         cwd=tmp_path,
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    killer = threading.Timer(30, process.kill)
+    killer = threading.Timer(60, process.kill)
     killer.start()
     try:
-        assert process.stdout.read(6) == b"First."
-        process.send_signal(number)
-        _, err = process.communicate()
+        yield process
     finally:
         killer.cancel()
         process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("number", "times"),
+    [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGHUP, 2)],  # a closed terminal sends two
+)
+def test_a_signal_ends_the_answer_and_its_session(server, tmp_path, number, times):
+    with asking(server, tmp_path, text(exactly="First."), stall(60)) as process:
+        assert process.stdout.read(6) == b"First."
+        for _ in range(times):
+            process.send_signal(number)
+        _, err = process.communicate()
     assert (process.returncode, err) == (128 + number, b"")
     assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+def waiting_bytes(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+async def test_a_signal_ends_an_answer_that_nobody_reads(server, tmp_path):
+    with asking(server, tmp_path, text(exactly="word " * 8_000)) as process:
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
+        await until(lambda: waiting_bytes(process.stdout), lambda size: size > 4_000)
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+        assert process.stderr.read() == b""
+    assert api(server.url, "GET", "/sessions")["sessions"] == []
+
+
+def test_below_nohup_a_closed_terminal_does_not_end_it(server, tmp_path):
+    answer = text(exactly="First."), stall(1), text(exactly=" Second.")
+    with asking(server, tmp_path, *answer, before=["nohup"]) as process:
+        assert process.stdout.read(6) == b"First."
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate()
+    assert (process.returncode, out) == (0, b"\n\n Second.\n")
 
 
 @pytest.mark.parametrize(

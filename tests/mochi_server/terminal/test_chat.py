@@ -8,8 +8,13 @@ import json
 import os
 import re
 import signal
+import socket
+import socketserver
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
 
 import pytest
 from prompt_toolkit.completion import DummyCompleter
@@ -108,6 +113,83 @@ def test_calls_are_allowed_edited_and_denied(server, tmp_path):
     messages = api(server.url, "GET", f"/sessions/{session}/messages")["messages"]
     results = [message["content"] for message in messages if message["role"] == "tool"]
     assert "not today" in results[2]
+
+
+class RefusingProxy(socketserver.ThreadingTCPServer):
+    """Forwards each connection to a server, but for the requests that it refuses."""
+
+    daemon_threads = True
+    refused: tuple[str, bytes] = ("", b"")
+    """Which requests, as a regular expression for their first lines, and the answer."""
+
+    def __init__(self, port: int) -> None:
+        self.upstream = ("127.0.0.1", port)
+        super().__init__(("127.0.0.1", 0), self._serve)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def _serve(self, client: socket.socket, *_: object) -> None:
+        head = client.recv(65536)
+        pattern, answer = self.refused
+        if pattern and re.match(pattern, head.decode("latin-1")):
+            client.sendall(answer)
+            return
+        with socket.create_connection(self.upstream) as server, suppress(OSError):
+            server.sendall(head)
+            threading.Thread(target=_pump, args=(client, server), daemon=True).start()
+            _pump(server, client)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def refusing_proxy(port: int) -> Iterator[RefusingProxy]:
+    with RefusingProxy(port) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "does not answer: it has closed the connection"),
+        (b"HTTP/1.1 503 Away\r\nContent-Length: 0\r\n\r\n", "answers with status 503"),
+    ],
+)
+def test_a_server_that_is_away_while_it_asks_gets_the_decision_when_it_is_back(
+    server, tmp_path, answer, said
+):
+    session = session_with_tool(server)
+    with refusing_proxy(urlsplit(server.url).port) as proxy:
+        proxy.refused = r"GET \S+/runs/\w+ ", answer
+        with running("chat", "--server", proxy.url, session, cwd=tmp_path) as terminal:
+            terminal.say(calculating("2 + 3", "First."))
+            terminal.see("Run it?")
+            proxy.refused = r"POST \S+/confirmations/", answer
+            terminal.enter("y")
+            terminal.see("Run it?", 2)
+            proxy.refused = "", b""
+            terminal.enter("y")
+            terminal.see("First.\n")
+            assert "\n  5\n" in terminal.text
+
+            terminal.say(calculating("3 + 4", "Second."))
+            terminal.see("Run it?", 3)
+            proxy.refused = r"POST \S+/confirmations/", answer
+            terminal.ctrl("d")  # says no, and can say nothing else
+            terminal.see(said, 2)
+            (waiting,) = api(server.url, "GET", "/confirmations")["confirmations"]
+            path = f"/confirmations/{waiting['confirmation_id']}"
+            api(server.url, "POST", path, {"approved": True})
+            terminal.see("Second.\n")
+            assert terminal.text.count(said) == 2
 
 
 def test_an_approval_is_remembered_for_what_the_person_chooses(server, tmp_path):
