@@ -28,7 +28,7 @@ from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.core.caller import LOOPBACK, SERVER, Caller, serving, set_caller
-from tests.support import forked
+from tests.support import forked, forked_tools
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.rewriting import rewrite_share
@@ -51,7 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fresh-servers",
         action="store_true",
-        help="start every server as a new interpreter, none as a fork (tests/support/forked.py)",
+        help="start every server, and its tools, as a new interpreter, none as a fork"
+        " (tests/support/forked.py)",
     )
     parser.addoption(
         "--only-slow-below",
@@ -86,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         trust_one()
     if not config.option.fresh_servers:
         forked.allow_forks()
+        forked_tools.fork_where_allowed()
     rewrite_share(config)
 
 
@@ -129,7 +131,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_unconfigure() -> None:
-    forked.stop_parent()
+    forked.stop_parents()
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +147,12 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def fresh_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each server of this test is a new interpreter, as its start is what is tested."""
     monkeypatch.setattr(forked, "forks", False)
+
+
+@pytest.fixture
+def fresh_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process of tools of this test is a new interpreter, also those of its servers."""
+    monkeypatch.setattr(forked, "forks_tools", False)
 
 
 @pytest_asyncio.fixture

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import json
 import os
 import runpy
-import selectors
 import signal
 import socket
 import subprocess
@@ -32,6 +32,9 @@ from typing import Any
 from django.conf import empty, settings
 
 from mochi_project.http.wires import WIRES
+from mochi_server.config import tool_environment
+
+from .forking import fork_for_each
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -85,11 +88,18 @@ PRODUCT = (
 READ_AT_START = ("COVERAGE", "LANG", "LC_", "LD_", "PYTHON", "SSL_", "TZ")
 """Beginnings of the variables that the interpreter and imported packages read only once."""
 
+OUT_OF_THE_WAY = 400
+"""The least number of a file that a fork has open and a process of its own has not."""
+
 forks = False
 """Whether processes are forked where they can be; see the fixture ``fresh_servers``."""
 
+forks_tools = False
+"""Whether processes of tools are; see the fixture ``fresh_tools``."""
+
 _environment_of_parent: dict[str, str] = {}
-_parent: _Parent | None = None
+_environment_of_tools: dict[str, str] = {}
+_parents: dict[str, _Parent] = {}
 
 
 def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,22 +110,24 @@ def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def allow_forks() -> None:
-    """Fork from now on; what tests do to the environment does not reach the process that forks."""
-    global forks  # noqa: PLW0603
-    forks = hasattr(os, "pidfd_open")
+    """Fork from now on; what tests do to the environment does not reach the processes that fork."""
+    global forks, forks_tools  # noqa: PLW0603
+    forks = forks_tools = hasattr(os, "pidfd_open")
     _environment_of_parent.update(own_environment(os.environ))
+    _environment_of_tools.update(tool_environment())
 
 
 def is_forkable(command: tuple[str, ...], env: Mapping[str, str]) -> bool:
     """Whether a fork would be as ``python *command`` with this environment."""
-    return (
-        forks
-        and command[0] == "-m"
-        and all(
-            _environment_of_parent.get(name) == env.get(name)
-            for name in _environment_of_parent.keys() | env.keys()
-            if name.startswith(READ_AT_START)
-        )
+    return forks and command[0] == "-m" and is_read_the_same(_environment_of_parent, env)
+
+
+def is_read_the_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether the interpreter and imported packages read the same of these environments."""
+    return all(
+        one.get(name) == other.get(name)
+        for name in one.keys() | other.keys()
+        if name.startswith(READ_AT_START)
     )
 
 
@@ -133,13 +145,14 @@ async def start_python(
     return await ForkedProcess.start(command, cwd, env, **streams)
 
 
-def stop_parent() -> None:
-    """End the process that forks, at the end of a worker."""
-    global _parent
-    if _parent is not None:
-        parent, _parent = _parent, None
-        parent.control.close()
-        parent.process.wait(timeout=60)
+def stop_parents() -> None:
+    """End the processes that fork, at the end of a worker."""
+    while _parents:
+        _parents.popitem()[1].stop()
+
+
+def send_job(control: socket.socket, content: bytes, files: list[int]) -> None:
+    socket.send_fds(control, [content], files)
 
 
 class ForkedProcess:
@@ -168,13 +181,8 @@ class ForkedProcess:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ForkedProcess:
-        umask = os.umask(0o077)
-        os.umask(umask)
-        job = {"command": command, "cwd": str(cwd), "env": dict(env), "umask": umask}
+        job = {"command": command, "cwd": str(cwd), "env": dict(env), "forks_tools": forks_tools}
         with contextlib.ExitStack() as stack:
-            # Packets, or the process id of what ends at once would have its exit code appended.
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            stack.callback(theirs.close)
             pipes: dict[str, int] = {}
 
             def other_end(name: str, number: int, choice: int | None) -> int:
@@ -194,14 +202,27 @@ class ForkedProcess:
             streams = [other_end("stdin", 0, stdin), other_end("stdout", 1, stdout)]
             is_one = stderr == subprocess.STDOUT
             streams.append(streams[1] if is_one else other_end("stderr", 2, stderr))
-            _running_parent().send(job, [*streams, theirs.fileno()])
+            process = await cls.start_by(_running_parent().control, job, streams)
+        await process._open(pipes)
+        return process
+
+    @classmethod
+    async def start_by(
+        cls, control: socket.socket, job: Mapping[str, Any], files: list[int]
+    ) -> ForkedProcess:
+        """Send a job, with the umask, and its files to a process that forks."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        # Packets, or the process id of what ends at once would have its exit code appended.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            content = json.dumps({**job, "umask": umask}).encode()
+            send_job(control, content, [*files, theirs.fileno()])
         ours.setblocking(False)
         answer = await asyncio.get_running_loop().sock_recv(ours, 16)
         if not answer:
             raise RuntimeError("nothing was forked; the standard error of pytest says why")
-        process = cls(int(answer), ours)
-        await process._open(pipes)
-        return process
+        return cls(int(answer), ours)
 
     async def _open(self, pipes: Mapping[str, int]) -> None:
         for name, number in pipes.items():
@@ -257,29 +278,53 @@ class ForkedProcess:
 
 
 class _Parent:
-    """The process that forks, seen from the worker of pytest."""
+    """A process that forks, seen from the worker of pytest."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, module: str, environment: Mapping[str, str], more: int, output: int | None = None
+    ) -> None:
+        """Start it with one more file, and perhaps with another output than this process's."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = f"from tests.support.forked import fork_for; job = fork_for({theirs.fileno()})"
+        numbers = (theirs.fileno(), more)
+        program = f"from {module} import fork_for; job = fork_for{numbers}"
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", f"{program}\nif job is not None: job.run()"],
                 cwd=ROOT,
-                env=_environment_of_parent,
+                env=dict(environment),
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                stdout=output,
+                stderr=output,
+                pass_fds=numbers,
             )
 
-    def send(self, job: dict[str, Any], files: list[int]) -> None:
-        socket.send_fds(self.control, [json.dumps(job).encode()], files)
+    def stop(self) -> None:
+        self.control.close()
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+
+def parent_of_tools() -> socket.socket:
+    """Return what reaches the process that forks for tools, which is started if need be."""
+    if "tools" not in _parents:
+        # Its streams are made for a pipe, as those of tools are; then its output is this one.
+        reading, writing = os.pipe()
+        output = os.dup(2)
+        try:
+            _parents["tools"] = _Parent(
+                "tests.support.tool_parent", _environment_of_tools, output, writing
+            )
+        finally:
+            for file in (reading, writing, output):
+                os.close(file)
+    return _parents["tools"].control
 
 
 def _running_parent() -> _Parent:
-    global _parent  # noqa: PLW0603
-    if _parent is None:
-        _parent = _Parent()
-    return _parent
+    if "servers" not in _parents:
+        tools = parent_of_tools().fileno()
+        _parents["servers"] = _Parent("tests.support.forked", _environment_of_parent, tools)
+    return _parents["servers"]
 
 
 # ---- in the process that forks ---------------------------------------------------------------
@@ -293,10 +338,16 @@ class Job:
     cwd: str
     env: dict[str, str]
     umask: int
+    forks_tools: bool
     streams: list[int]
+    tools: int
 
     def run(self) -> None:
         """Become ``python -m …``, as if nothing had been before."""
+        if self.forks_tools:
+            sys.modules["tests.support.forked_tools"].fork_by(socket.socket(fileno=self.tools))
+        else:
+            os.close(self.tools)
         for number, stream in enumerate(self.streams):
             os.dup2(stream, number)
         for stream in self.streams:
@@ -317,50 +368,19 @@ class Job:
         runpy._run_module_as_main(module)  # what Python does with -m
 
 
-def fork_for(control_number: int) -> Job | None:
-    """Fork for each job that comes; the job in a fork, and None at the end in the parent.
-
-    Raises:
-        RuntimeError: There are threads, which a fork would not have.
-    """
+def fork_for(control_number: int, tools_number: int) -> Job | None:
+    """Fork for each job that comes; the job in a fork, and None at the end in the parent."""
     _preload()
-    selector = selectors.DefaultSelector()
-    control = socket.socket(fileno=control_number)
-    selector.register(control, selectors.EVENT_READ)
-    running: dict[int, tuple[int, socket.socket]] = {}  # pid and status by pidfd
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is not control:
-                selector.unregister(key.fd)
-                os.close(key.fd)
-                pid, status = running.pop(key.fd)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with status, contextlib.suppress(OSError):
-                    status.sendall(str(code).encode())
-                continue
-            content, files, _, _ = socket.recv_fds(control, 1 << 20, 4)
-            if not content:
-                return None
-            _refuse_threads()
-            status = socket.socket(fileno=files.pop())
-            if (pid := os.fork()) == 0:
-                selector.close()
-                for opened in (control, status, *(status for _, status in running.values())):
-                    opened.close()
-                for pidfd in running:
-                    os.close(pidfd)
-                return Job(**json.loads(content), streams=files)
-            status.sendall(str(pid).encode())
-            for file in files:
-                os.close(file)
-            pidfd = os.pidfd_open(pid)
-            running[pidfd] = pid, status
-            selector.register(pidfd, selectors.EVENT_READ)
+    # Its number is none that a server would have for something else.
+    tools = fcntl.fcntl(tools_number, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+    os.close(tools_number)
+    received = fork_for_each(socket.socket(fileno=control_number))
+    return None if received is None else Job(**received[0], streams=received[1], tools=tools)
 
 
 def _preload() -> None:
     settings.configure()  # Ninja asks for its own settings, which nobody sets
-    for name in (*FRAMEWORKS, *PRODUCT):
+    for name in (*FRAMEWORKS, *PRODUCT, "tests.support.forked_tools"):
         import_module(name)
     for routes in sys.modules["mochi_project.api"].PARTS.values():
         for _, router, _ in routes:
@@ -371,9 +391,3 @@ def _preload() -> None:
         )
     gc.collect()
     gc.freeze()
-
-
-def _refuse_threads() -> None:
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads > 1:
-        raise RuntimeError(f"there are {threads} threads; a fork would have one")

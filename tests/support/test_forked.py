@@ -15,6 +15,7 @@ import pytest
 from tests.support import forked
 from tests.support.forked import ForkedProcess, is_forkable, start_python
 from tests.support.server import environment, running_server
+from tests.support.tool_folders import children, loaded_folder
 
 DESCRIBES_ITSELF = """
 import atexit, json, os, signal, sys, tempfile, threading
@@ -127,19 +128,69 @@ async def test_a_fork_that_ends_before_anybody_looks_has_its_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_module.py").write_text("raise SystemExit(3)")
-    send = forked._Parent.send
+    send = forked.send_job
 
-    def send_and_wait(self: forked._Parent, job: dict[str, Any], files: list[int]) -> None:
-        send(self, job, files)
+    def send_and_wait(control: socket.socket, content: bytes, files: list[int]) -> None:
+        send(control, content, files)
         for _ in range(2):  # when these have been told the end of, the first has been
             ours, theirs = socket.socketpair()
             with ours:
                 with theirs:
-                    send(self, job, [*files[:3], theirs.fileno()])
+                    send(control, content, [*files[:3], theirs.fileno()])
                 while ours.recv(64):
                     pass
 
-    monkeypatch.setattr(forked._Parent, "send", send_and_wait)
+    monkeypatch.setattr(forked, "send_job", send_and_wait)
     process = await start_python("-m", "own_module", cwd=tmp_path, env=environment())
     with anyio.fail_after(100):
         assert await process.wait() == 3
+
+
+TELLS_OF_ITSELF = '''
+import gc, json, os, signal, socket, sys, tempfile, threading
+
+__all__ = ["describe"]
+
+
+def of(stream):
+    return [stream.name, stream.mode, stream.encoding, stream.errors, stream.isatty(),
+            stream.line_buffering, stream.write_through, stream.fileno()]
+
+
+def describe() -> str:
+    """Describe the process."""
+    return json.dumps({
+        "arguments": [sys.argv[0], *sys.argv[2:]], "search": sys.argv[1:2],
+        "original": sys.orig_argv[:3], "path": sys.path, "flags": list(sys.flags),
+        "main": sorted(vars(sys.modules["__main__"])),
+        "modules": sorted(name for name in sys.modules if "." not in name),
+        "cwd": os.getcwd(), "environ": dict(os.environ), "umask": os.umask(0),
+        "leads": [os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid()],
+        "signals": {n.name: str(signal.getsignal(n)).partition(" at ")[0]
+                    for n in signal.valid_signals() if isinstance(n, signal.Signals)},
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "files": len(os.listdir("/proc/self/fd")), "gc": [gc.isenabled(), gc.get_threshold()],
+        "streams": [of(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "threads": [thread.name for thread in threading.enumerate()],
+        "temporary": tempfile.gettempdir(),
+    })
+'''
+
+
+async def description(folder: Path) -> dict[str, Any]:
+    """What the process of a tool says of itself, and whether it is a child of this one."""
+    before = children()
+    async with loaded_folder(folder, TELLS_OF_ITSELF) as loaded:
+        is_child = bool(children() - before)
+        return json.loads(await loaded.call("describe", {})) | {"is_child": is_child}
+
+
+async def test_a_forked_process_of_tools_sees_what_one_of_its_own_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    forked_one = await description(tmp_path / "tools")
+    monkeypatch.setattr(forked, "forks_tools", False)
+    fresh_one = await description(tmp_path / "tools")
+    assert (forked_one.pop("is_child"), fresh_one.pop("is_child")) == (False, True)
+    assert forked_one == fresh_one

@@ -351,6 +351,7 @@ async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(engine, ol
     assert await engine.chat.confirmations(session) == []
 
 
+@pytest.mark.usefixtures("fresh_tools")  # they are found as children
 async def test_the_second_call_of_a_reply_has_a_process_when_the_model_is_asked(engine, ollama):
     ollama.reply(["Hello."])
     session = await engine.session(**offer())

@@ -59,7 +59,10 @@ LONGEST = 0.8
 """Seconds of a turn's life at most, which is about what it takes."""
 SEED = 20261122
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + ROUNDS * 3)]
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.timeout(400 + ROUNDS * 3)),
+    pytest.mark.usefixtures("fresh_tools"),  # they are found below their server
+]
 
 
 def digger(folder: Path) -> None:

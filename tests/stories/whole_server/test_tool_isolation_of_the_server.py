@@ -33,7 +33,7 @@ SPINNING = 0.5
 MAX_CALL = 60
 WORDS = [f"word{n} " for n in range(25)]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_tools")]
 
 # Name, body, and what the call's result or its failure must say. What a process makes of each
 # exception, exit code and signal is tested with the loaders and the pool.

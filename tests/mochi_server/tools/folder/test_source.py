@@ -327,6 +327,7 @@ async def test_after_the_end_nothing_is_loaded_and_held_tools_fail(tmp_path, loa
             await call(tool)
 
 
+@pytest.mark.usefixtures("fresh_tools")
 async def test_tools_that_could_not_be_loaded_for_want_of_a_process_come_back(
     tmp_path, monkeypatch
 ):

@@ -28,7 +28,8 @@ from mochi_server.tools.process.worker_process import WorkerOptions
 from tests.support.tool_folders import children, is_gone, loaded_folder, process_loader, tool_folder
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# What these test is the process, with its start and its parent.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("fresh_tools")]
 
 ROOT = Path(__file__).parents[4]
 TOOLS = '''
