@@ -85,7 +85,7 @@ NEVER = "document.title = 'at work'; window.draw = () => new Promise(() => {});"
 
 
 async def test_a_drawing_that_never_ends_is_given_up_and_the_next_one_is_drawn(shared):
-    async with shared.page() as page:
+    async with shared.page(is_alone=True) as page:
         await page.clock.install()
         await page.reload()
         await page.route("**/frame/draw.js", lambda route: route.fulfill(body=NEVER))
@@ -107,7 +107,7 @@ async def test_a_drawing_whose_library_never_comes_does_not_hold_up_the_next_one
     async def hold(route):
         is_asked.set()
 
-    async with shared.page() as page:
+    async with shared.page(is_alone=True) as page:
         await page.clock.install()
         await page.reload()
         await page.route("**/mermaid.min.js", hold)

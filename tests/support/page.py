@@ -23,9 +23,12 @@ import asyncio
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,20 +64,78 @@ class SharedBrowser:
     failed: list[str] = field(default_factory=list)
     """Requests that got none, each with the reason of the browser."""
 
+    _kept: defaultdict[str, list[BrowserContext]] = field(
+        default_factory=partial(defaultdict, list)
+    )
+    """By their options: what a page has left for the next, with no more than the server's files."""
+
     @asynccontextmanager
     async def context(self, **options: Any) -> AsyncIterator[BrowserContext]:
         """A browser without cookies and storage; nothing on its pages may fail.
 
         What its pages show and wait for at the end is written out, for the test that fails.
         """
-        self.problems.clear()
-        self.unanswered.clear()
-        self.failed.clear()
+        context = await self._new_context(**options)
+        try:
+            async with self._watched(context):
+                yield context
+        finally:
+            await context.close()
+        assert self.problems == []
+
+    @asynccontextmanager
+    async def page(
+        self, path: str = "/", *, is_alone: bool = False, **options: Any
+    ) -> AsyncIterator[Page]:
+        """A page in a browser without cookies and storage; nothing on it may fail.
+
+        It may find the files of the page in a cache, as whoever comes again does. A test that
+        leaves something in its context, such as a clock, takes a page alone.
+        """
+        if is_alone:
+            async with self.context(**options) as context:
+                page = await context.new_page()
+                await page.goto(self.server.url + path)
+                yield page
+            return
+        kept = self._kept[repr(options)]
+        context = kept.pop() if kept else await self._new_context(**options)
+        try:
+            async with self._watched(context):
+                page = await context.new_page()
+                await self._forget_storage(page)
+                await page.goto(self.server.url + path)
+                yield page
+            await context.clear_permissions()
+            await context.set_offline(False)
+            for page in context.pages:
+                await page.close()
+            await context.clear_cookies()
+        except BaseException:
+            await context.close()
+            raise
+        kept.append(context)
+        assert self.problems == []
+
+    async def _forget_storage(self, page: Page) -> None:
+        devtools = await page.context.new_cdp_session(page)
+        everything = {"origin": self.server.url, "storageTypes": "all"}
+        await devtools.send("Storage.clearDataForOrigin", everything)
+        await devtools.detach()
+
+    async def _new_context(self, **options: Any) -> BrowserContext:
         context = await self.browser.new_context(**options)
         context.set_default_timeout(LIMIT)
         context.on("page", self._watch)
+        return context
+
+    @asynccontextmanager
+    async def _watched(self, context: BrowserContext) -> AsyncIterator[None]:
+        self.problems.clear()
+        self.unanswered.clear()
+        self.failed.clear()
         try:
-            yield context
+            yield
         finally:
             for page in context.pages:
                 sys.stderr.write(f"{page.url}\n{await page.inner_text('body')}\n")
@@ -84,15 +145,11 @@ class SharedBrowser:
             # Else a route that is in the middle of its work fails the next test.
             for each in (context, *context.pages):
                 await each.unroute_all(behavior="ignoreErrors")
-            await context.close()
-        assert self.problems == []
 
-    @asynccontextmanager
-    async def page(self, path: str = "/", **options: Any) -> AsyncIterator[Page]:
-        async with self.context(**options) as context:
-            page = await context.new_page()
-            await page.goto(self.server.url + path)
-            yield page
+    async def aclose(self) -> None:
+        """Close what was left for a next page."""
+        for context in chain.from_iterable(self._kept.values()):
+            await context.close()
 
     def _watch(self, page: Page) -> None:
         page.on("request", lambda request: self.unanswered.add(request.url))
@@ -131,7 +188,9 @@ async def browser_with_server(
 ) -> AsyncIterator[SharedBrowser]:
     settings = {"environment": "test", "test_words_per_second": 0} | settings
     async with running_server(data_dir=folder, **settings) as server:
-        yield SharedBrowser(browser, server)
+        shared = SharedBrowser(browser, server)
+        yield shared
+        await shared.aclose()
 
 
 def scripted(*steps: Any, question: str = "Go.", **more: Any) -> str:
