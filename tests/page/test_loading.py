@@ -163,3 +163,34 @@ async def test_a_chat_that_could_not_be_loaded_comes_with_the_connection(shared)
         await expect(page.get_by_role("heading", name="Models")).to_be_visible()
         await page.go_back()
         await expect(page).to_have_url(f"{shared.server.url}/#/")
+
+
+async def test_a_page_finds_nothing_of_the_test_before_but_what_is_cached(shared):
+    """What tests/support/page.py says of its pages."""
+    left = "({ stored: { ...localStorage }, cookies: document.cookie, online: navigator.onLine })"
+    before = None
+    for _ in range(2):
+        async with shared.page() as page:
+            await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+            found = await page.evaluate(left)
+            before = before or found
+            assert found == before
+            assert await page.evaluate("indexedDB.databases()") == []
+            state = (
+                "navigator.permissions.query({ name: 'geolocation' }).then(({ state }) => state)"
+            )
+            assert await page.evaluate(state) != "granted"
+            await page.evaluate(
+                """new Promise((done) => {
+                  localStorage.left = document.cookie = "left=1";
+                  indexedDB.open("left").onsuccess = ({ target }) => done(target.result.close());
+                })"""
+            )
+            context = page.context
+            await context.grant_permissions(["geolocation"])
+            await context.set_offline(True)
+    files = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/app/'))"
+    async with shared.page() as page:
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_focused()
+        assert page.context is context
+        assert await page.evaluate(f"{files}.every(({{ transferSize }}) => transferSize === 0)")
