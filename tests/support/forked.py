@@ -215,13 +215,16 @@ class ForkedProcess:
         os.umask(umask)
         # Packets, or the process id of what ends at once would have its exit code appended.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            content = json.dumps({**job, "umask": umask}).encode()
-            send_job(control, content, [*files, theirs.fileno()])
-        ours.setblocking(False)
-        answer = await asyncio.get_running_loop().sock_recv(ours, 16)
-        if not answer:
-            raise RuntimeError("nothing was forked; the standard error of pytest says why")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(ours)
+            with theirs:
+                content = json.dumps({**job, "umask": umask}).encode()
+                send_job(control, content, [*files, theirs.fileno()])
+            ours.setblocking(False)
+            answer = await asyncio.get_running_loop().sock_recv(ours, 16)
+            if not answer:
+                raise RuntimeError("nothing was forked; the standard error of pytest says why")
+            stack.pop_all()
         return cls(int(answer), ours)
 
     async def _open(self, pipes: Mapping[str, int]) -> None:
@@ -298,6 +301,11 @@ class _Parent:
                 pass_fds=numbers,
             )
 
+    def check(self) -> None:
+        """Raise an error if it has ended: a connection that is closed would not say of what."""
+        if (code := self.process.poll()) is not None:
+            raise RuntimeError(f"the process that forks has ended with code {code}")
+
     def stop(self) -> None:
         self.control.close()
         self.process.terminate()
@@ -317,6 +325,7 @@ def parent_of_tools() -> socket.socket:
         finally:
             for file in (reading, writing, output):
                 os.close(file)
+    _parents["tools"].check()
     return _parents["tools"].control
 
 
@@ -324,6 +333,7 @@ def _running_parent() -> _Parent:
     if "servers" not in _parents:
         tools = parent_of_tools().fileno()
         _parents["servers"] = _Parent("tests.support.forked", _environment_of_parent, tools)
+    _parents["servers"].check()
     return _parents["servers"]
 
 
