@@ -39,8 +39,8 @@ CLOSED_PIPE: Final = 141
 _BY_SIGNAL: Final = 128
 """Is added to the number of the signal that has ended a command, as shells do."""
 
-_SAME_SECONDS: Final = 1.0
-"""How soon after a signal another one says no more: a terminal that is closed sends two."""
+_REPEAT_SECONDS: Final = 1.0
+"""Seconds after a signal in which another one is ignored: a terminal that is closed sends two."""
 
 _CODES: Final[Mapping[type[Exception], int]] = {
     RequestRefused: FAILED,
@@ -272,10 +272,10 @@ def _run(
     values: Mapping[str, object],
 ) -> int:
     async def run() -> None:
+        _exit_by_signals()
         async with connected(settings, values, url=url, words=words, say=_say) as client:
             await work(client)
 
-    _exit_by_signals()
     try:
         asyncio.run(run())
     except tuple(_CODES) as error:
@@ -283,31 +283,35 @@ def _run(
             _drop_output()
         return _fail(str(error), next(_CODES[each] for each in _CODES if isinstance(error, each)))
     except KeyboardInterrupt:
+        _drop_output()
         return INTERRUPTED
-    except SystemExit:  # by a signal, perhaps because nobody reads
+    except SystemExit:  # by another signal, perhaps as nobody reads
         _drop_output()
         raise
-    except BrokenPipeError:  # whoever reads has seen enough, such as ``head``
+    except OSError as error:
         _drop_output()
-        return CLOSED_PIPE
+        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough, such as ``head``
+            return CLOSED_PIPE
+        return _fail(str(error), FAILED)
     return 0
 
 
 def _exit_by_signals() -> None:
     """Let signals that end a program raise SystemExit, also in a write that nobody reads.
 
-    So what is left is tidied up, as after Ctrl-C. A second one ends that, too.
+    So what is left is tidied up, as after Ctrl-C. A later one ends that, too.
     """
-    last = -math.inf
+    loop, last = asyncio.get_running_loop(), -math.inf
 
     def end(number: int, _: FrameType | None) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if last - before > _SAME_SECONDS:
+        if (now := time.monotonic()) - last > _REPEAT_SECONDS:
+            last = now
             raise SystemExit(_BY_SIGNAL + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, as below nohup
+            loop.add_signal_handler(number, int)  # does nothing, but wakes the loop for the next
             signal.signal(number, end)
 
 

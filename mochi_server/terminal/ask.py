@@ -123,8 +123,8 @@ def _message_of(question: Question) -> JSONObject:
 async def _stream(client: Client, path: str, body: JSONObject) -> None:
     answer = _StreamedText()
     try:
-        await _write(answer, client.events("POST", path, body))
-    except SystemExit:  # by a signal, perhaps because nobody reads
+        await _print_events(answer, client.events("POST", path, body))
+    except (SystemExit, KeyboardInterrupt):  # by a signal, perhaps as nobody reads
         raise
     except BaseException:
         answer.end()
@@ -132,7 +132,7 @@ async def _stream(client: Client, path: str, body: JSONObject) -> None:
     answer.end()
 
 
-async def _write(answer: _StreamedText, stream: AsyncGenerator[StreamEvent, None]) -> None:
+async def _print_events(answer: _StreamedText, stream: AsyncGenerator[StreamEvent, None]) -> None:
     async with aclosing(stream) as events:
         async for event in events:
             data: Any = event.data

@@ -88,7 +88,7 @@ PRODUCT = (
 READ_AT_START = ("COVERAGE", "LANG", "LC_", "LD_", "PYTHON", "SSL_", "TZ")
 """Beginnings of the variables that the interpreter and imported packages read only once."""
 
-OUT_OF_THE_WAY = 400
+LEAST_NUMBER = 400
 """The least number of a file that a fork has open and a process of its own has not."""
 
 forks = False
@@ -202,7 +202,12 @@ class ForkedProcess:
             streams = [other_end("stdin", 0, stdin), other_end("stdout", 1, stdout)]
             is_one = stderr == subprocess.STDOUT
             streams.append(streams[1] if is_one else other_end("stderr", 2, stderr))
-            process = await cls.start_by(_running_parent().control, job, streams)
+            try:
+                process = await cls.start_by(_running_parent().control, job, streams)
+            except BaseException:
+                for number in pipes.values():
+                    os.close(number)
+                raise
         await process._open(pipes)
         return process
 
@@ -284,11 +289,11 @@ class _Parent:
     """A process that forks, seen from the worker of pytest."""
 
     def __init__(
-        self, module: str, environment: Mapping[str, str], more: int, output: int | None = None
+        self, module: str, environment: Mapping[str, str], file: int, output: int | None = None
     ) -> None:
-        """Start it with one more file, and perhaps with another output than this process's."""
+        """Start it with a file that it inherits, and perhaps another output than this process's."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        numbers = (theirs.fileno(), more)
+        numbers = (theirs.fileno(), file)
         program = f"from {module} import fork_for; job = fork_for{numbers}"
         with theirs:
             self.process = subprocess.Popen(
@@ -382,7 +387,7 @@ def fork_for(control_number: int, tools_number: int) -> Job | None:
     """Fork for each job that comes; the job in a fork, and None at the end in the parent."""
     _preload()
     # Its number is none that a server would have for something else.
-    tools = fcntl.fcntl(tools_number, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+    tools = fcntl.fcntl(tools_number, fcntl.F_DUPFD_CLOEXEC, LEAST_NUMBER)
     os.close(tools_number)
     received = fork_for_each(socket.socket(fileno=control_number))
     return None if received is None else Job(**received[0], streams=received[1], tools=tools)

@@ -46,7 +46,8 @@ def fork_for_each(control: socket.socket) -> tuple[dict[str, Any], list[int]] | 
                 for pidfd in running:
                     os.close(pidfd)
                 return json.loads(content), files
-            status.sendall(str(pid).encode())
+            with contextlib.suppress(OSError):  # who has asked for it may have been killed
+                status.sendall(str(pid).encode())
             for file in files:
                 os.close(file)
             pidfd = os.pidfd_open(pid)

@@ -56,6 +56,10 @@ class Terminal:
         self.until(lambda shown: not shown.endswith("\n>"), f"what was typed: {text}")
         self.enter("")
 
+    @property
+    def pid(self) -> int:
+        return int(self._child.pid)
+
     def ctrl(self, letter: str) -> None:
         self._child.sendcontrol(letter)
 

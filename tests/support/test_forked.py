@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -98,6 +99,19 @@ async def test_a_fork_ends_as_a_process_of_its_own_does(
     ended, out, err = await run(statement, tmp_path)
     assert (ended, out) == (code, "")
     assert err.rpartition("\n")[0].rpartition("\n")[2] == error
+
+
+async def test_the_process_that_forks_outlives_who_asks_it_to(tmp_path: Path) -> None:
+    job = {"command": ("-m", "nothing"), "cwd": str(tmp_path), "env": {}, "forks_tools": False}
+    asker, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asker.close()  # as of a server that was killed just then
+    null = os.open(os.devnull, os.O_RDWR)
+    with status:
+        content = json.dumps({**job, "umask": 0o022}).encode()
+        files = [null, null, null, status.fileno()]
+        forked.send_job(forked._running_parent().control, content, files)
+    os.close(null)
+    assert await run("print('here')", tmp_path) == (0, "here\n", "")
 
 
 async def test_forks_have_chances_of_their_own(tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def tool_folder(path: Path, code: str) -> FolderSpec:
     return FolderSpec(path=path)
 
 
-def children() -> set[int]:
-    """Processes that this one has started, zombies too."""
+def children(pid: int | None = None) -> set[int]:
+    """Processes that one has started, zombies too; without a number, this one."""
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             parent = status.read_bytes().rpartition(b")")[2].split()[1]
-            if int(parent) == os.getpid():
+            if int(parent) == (pid or os.getpid()):
                 found.add(int(status.parent.name))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import select
+import os
 import shlex
 import signal
 import subprocess
@@ -87,17 +87,29 @@ def test_the_answer_is_printed_while_it_is_written(server, tmp_path):
     assert api(server.url, "GET", "/sessions")["sessions"] == []
 
 
+@pytest.fixture
+def hangups():
+    """Processes of this test end by SIGHUP, also below ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @contextmanager
-def asking(server, tmp_path, *answer, before=()):
+def asking(server, tmp_path, *answer, before=(), pipe_bytes=65_536):
     """``ask`` whose output nobody has read yet; it is killed at the end."""
-    process = subprocess.Popen(
-        [*before, SHORT, "ask", "--server", server.url, instructions(*answer)],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, pipe_bytes)
+    with os.fdopen(writing, "wb") as output:
+        process = subprocess.Popen(
+            [*before, SHORT, "ask", "--server", server.url, instructions(*answer)],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+        )
+    process.stdout = os.fdopen(reading, "rb")
     killer = threading.Timer(60, process.kill)
     killer.start()
     try:
@@ -112,6 +124,7 @@ def asking(server, tmp_path, *answer, before=()):
     ("number", "times"),
     [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGHUP, 2)],  # a closed terminal sends two
 )
+@pytest.mark.usefixtures("hangups")
 def test_a_signal_ends_the_answer_and_its_session(server, tmp_path, number, times):
     with asking(server, tmp_path, text(exactly="First."), stall(60)) as process:
         assert process.stdout.read(6) == b"First."
@@ -127,8 +140,7 @@ def waiting_bytes(pipe):
 
 
 async def test_a_signal_ends_an_answer_that_nobody_reads(server, tmp_path):
-    with asking(server, tmp_path, text(exactly="word " * 8_000)) as process:
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
+    with asking(server, tmp_path, text(exactly="word " * 8_000), pipe_bytes=4_096) as process:
         await until(lambda: waiting_bytes(process.stdout), lambda size: size > 4_000)
         process.terminate()
         assert process.wait() == 128 + signal.SIGTERM

@@ -24,6 +24,7 @@ from mochi_server.terminal.chat.keyboard import Keyboard
 from mochi_server.testing import call, instructions, running_server, stall, text
 from tests.support.server import ROOT
 from tests.support.terminal import api, running
+from tests.support.tool_folders import children, is_gone
 from tests.support.waiting import until
 
 MARKDOWN = (
@@ -185,11 +186,29 @@ def test_a_server_that_is_away_while_it_asks_gets_the_decision_when_it_is_back(
             proxy.refused = r"POST \S+/confirmations/", answer
             terminal.ctrl("d")  # says no, and can say nothing else
             terminal.see(said, 2)
-            (waiting,) = api(server.url, "GET", "/confirmations")["confirmations"]
-            path = f"/confirmations/{waiting['confirmation_id']}"
-            api(server.url, "POST", path, {"approved": True})
+            decide_elsewhere(server)
             terminal.see("Second.\n")
             assert terminal.text.count(said) == 2
+
+
+def test_a_decision_that_comes_too_late_is_not_asked_for_again(server, tmp_path):
+    session = session_with_tool(server)
+    gone = json.dumps({"error": {"code": "CONFIRMATION_NOT_FOUND", "message": "It is over."}})
+    head = f"HTTP/1.1 404 Gone\r\nContent-Length: {len(gone)}\r\n\r\n"
+    with refusing_proxy(urlsplit(server.url).port) as proxy:
+        proxy.refused = r"POST \S+/confirmations/", (head + gone).encode()
+        with running("chat", "--server", proxy.url, session, cwd=tmp_path) as terminal:
+            terminal.say(calculating("2 + 3", "First."))
+            terminal.see("Run it?")
+            terminal.enter("y")
+            terminal.see("CONFIRMATION_NOT_FOUND: It is over.")
+            decide_elsewhere(server)
+            assert terminal.see("First.\n").count("Run it?") == 1
+
+
+def decide_elsewhere(server):
+    (waiting,) = api(server.url, "GET", "/confirmations")["confirmations"]
+    api(server.url, "POST", f"/confirmations/{waiting['confirmation_id']}", {"approved": True})
 
 
 def test_an_approval_is_remembered_for_what_the_person_chooses(server, tmp_path):
@@ -414,6 +433,18 @@ def test_a_server_is_started_where_none_answers_and_ends_with_the_chat(tmp_path)
         terminal.see("\nI am here.\n")
         terminal.say("/quit")
         assert terminal.ended() == 0
+
+
+def test_a_signal_ends_it_and_the_server_that_it_has_started(tmp_path):
+    with running("--test", "--port", "1", "chat", cwd=tmp_path) as terminal:
+        terminal.see("/help lists")
+        terminal.prompt()
+        started = children(terminal.pid)
+        assert started
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.ended() == 128 + signal.SIGTERM
+        assert "Traceback" not in terminal.text
+        assert all(is_gone(pid) for pid in started)
 
 
 def test_errors_end_it_with_a_line(server, tmp_path):

@@ -131,7 +131,7 @@ async def taken(tmp_path):
     await other.aclose()
 
 
-THERE = 10**6
+FIRST_ELSEWHERE = 10**6
 """Number of the first event of the other process."""
 
 
@@ -143,14 +143,14 @@ async def test_readers_of_a_run_that_another_process_has_taken_read_on_there(tak
     assert kinds(events) == ["run_start", "content_delta", "error", "done"]
     assert events[-2].payload()["code"] == whole.failure.code == RunInterrupted.code
     assert not taken.log.closed
-    taken.writer.add(THERE, [ContentDelta("y"), Done(session_id="scripted")])
+    taken.writer.add(FIRST_ELSEWHERE, [ContentDelta("y"), Done(session_id="scripted")])
     taken.writer.note("end", state="done")
     await taken.other.close(taken.writer)
     *before, delta, done = await read_numbered(reader)
     assert kinds([event for _, event in before]) == ["run_start", "content_delta"]
     assert [delta, done] == [
-        (THERE, ContentDelta("y")),
-        (THERE + 1, Done(session_id="scripted")),
+        (FIRST_ELSEWHERE, ContentDelta("y")),
+        (FIRST_ELSEWHERE + 1, Done(session_id="scripted")),
     ]
     assert reader.failure is None
 
