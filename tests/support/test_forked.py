@@ -193,6 +193,7 @@ def describe() -> str:
 
 async def description(folder: Path) -> dict[str, Any]:
     """What the process of a tool says of itself, and whether it is a child of this one."""
+    forked.parent_of_tools()  # which is a child, too
     before = children()
     async with loaded_folder(folder, TELLS_OF_ITSELF) as loaded:
         is_child = bool(children() - before)
