@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 
+from ..core.json_text import parse_json
 from ..errors import JSONObject
 from .http1 import FAILURES, Response, send_request
 
@@ -108,7 +109,7 @@ class Client:
         """
         content = await self.download(method, path, body, **query)
         try:
-            return json.loads(content) if content else None
+            return parse_json(content) if content else None
         except ValueError as error:
             raise ServerUnreachable(f"{self.url} is not a mochi-server.") from error
 
@@ -204,7 +205,7 @@ def _check(status: int, content: bytes) -> None:
     if status < _BAD_REQUEST:
         return
     try:
-        error = json.loads(content)["error"]
+        error = parse_json(content)["error"]
         code, message = str(error["code"]), str(error["message"])
     except (ValueError, KeyError, TypeError):
         code, message = "", f"The server answers with status {status}."
@@ -224,5 +225,5 @@ async def _events_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[StreamEvent]
                 yield StreamEvent(
                     number=int(fields.get(b"id", b"0")),
                     name=fields[b"event"].decode(),
-                    data=cast("JSONObject", json.loads(fields[b"data"])),
+                    data=cast("JSONObject", parse_json(fields[b"data"])),
                 )

@@ -175,3 +175,21 @@ async def test_a_refusal_has_the_code_and_the_message_of_the_server():
             with pytest.raises(RequestRefused) as refused:
                 await Client(address, None).request("GET", "/models")
     assert (refused.value.status, str(refused.value)) == (409, "BUSY: Wait.")
+
+
+ENDLESS = b"[" * 5_000
+"""JSON that is nested without end."""
+
+
+async def test_an_answer_that_is_nested_without_end_is_of_no_mochi_server():
+    with anyio.fail_after(30):
+        async with answering(response("200 OK", ENDLESS)) as (address, _):
+            with pytest.raises(ServerUnreachable, match="is not a mochi-server"):
+                await Client(address, None).request("GET", "/health")
+        async with answering(response("502 Bad Gateway", ENDLESS)) as (address, _):
+            with pytest.raises(RequestRefused, match="answers with status 502"):
+                await Client(address, None).request("GET", "/health")
+        frame = b"event: done\ndata: " + ENDLESS + b"\n\n"
+        async with answering(response("200 OK", frame)) as (address, _):
+            with pytest.raises(ServerUnreachable, match="nested too deeply"):
+                [event async for event in Client(address, None).events("GET", "/runs/a/events")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +13,7 @@ from mochi_project.management.console import plain_lines
 from mochi_project.management.folders import tool_loader
 from mochi_server.backends import build_tool_sources
 from mochi_server.config import MochiServerSettings
+from mochi_server.core.json_text import parse_json
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
@@ -53,8 +53,8 @@ class Command(BaseCommand):
 def arguments_of(text: str) -> JSONObject:
     """Read the arguments, or raise CommandError."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(text)
+    except ValueError as error:
         raise CommandError(f"The arguments are not JSON: {error}") from error
     if not isinstance(found, dict):
         raise CommandError('The arguments are not a JSON object, such as \'{"city": "Paris"}\'.')

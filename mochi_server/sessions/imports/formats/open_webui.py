@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from ....core.json_text import parse_json
 from ..conversation import (
     Files,
     Node,
@@ -163,8 +163,8 @@ def _split(content: str) -> Iterator[tuple[str, str]]:
 def _value_of(text: str) -> object:
     """Return what was stored as JSON; other texts as they are."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return text
 
 

@@ -363,15 +363,12 @@ async def test_a_run_that_another_machine_has_taken_ends_and_its_readers_read_on
     await machines.owner.ended()
     await machines.owner.ollama.disconnected()
     assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello"]
-    there = RunLog(10**6)
+    there = RunLog(FIRST_ELSEWHERE)
     there.extend([ErrorEvent.of(ServerBusy(limit=3), retry_after=2), Done(session_id=session_id)])
-    writer.add(10**6, [event for _, event in there.since(0)])
+    writer.add(FIRST_ELSEWHERE, [event for _, event in there.since(0)])
     writer.note("end", state="failed")
     await machines.journal.close(writer)
-    numbered = []
-    while (batch := await asyncio.wait_for(reader.next(), 30)) is not None:
-        numbered += batch
-    reader.leave()
+    numbered = await read_numbered(reader)
     assert numbered[-2:] == there.since(0)
     assert [type(event) for _, event in numbered[1:-2]] == [ContentDelta] * (len(numbered) - 3)
     failure = reader.failure
