@@ -409,7 +409,7 @@ class ErrorEvent(FieldPayload):
         return cls(code=error.code, message=error.message, details={**error.details, **details})
 
     def error(self) -> MochiError:
-        """Return the error that the event is of, which may have happened in another process."""
+        """Return the error that this event tells of, also one of another process."""
         return error_of(self.code, self.message, self.details)
 
 

@@ -166,7 +166,7 @@ class ToolContext:
     ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
         """Ask the model of the conversation: yield events, and one answer, or why there is none.
 
-        ``withdrawn``: as of ``elicit``.
+        ``withdrawn`` is that of ``elicit``.
         """
         yield "There is no model here."
 

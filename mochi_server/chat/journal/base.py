@@ -122,7 +122,7 @@ class RunWriter:
         return self._count
 
     def close(self) -> None:
-        """Let the run go; of one that another process has taken, the row is not this one's."""
+        """Let the run go; the row of one that another process has taken stays as it is."""
         self.is_behind = self.is_behind or (self.closed is None and not self.is_lost)
         self.closed = time.monotonic()
 

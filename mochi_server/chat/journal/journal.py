@@ -266,7 +266,7 @@ class RunJournal:
     async def find_out_losses(self, *, unless_failing: bool = False) -> None:
         """Learn which runs others have taken, where the lease may be over.
 
-        ``unless_failing``: as of ``flush``.
+        ``unless_failing`` is that of ``flush``.
         """
         if not self._may_have_losses(unless_failing=unless_failing):
             return

@@ -48,7 +48,7 @@ class Decisions:
                 return
             try:
                 await self._client.request("POST", path, body)
-            except (RequestRefused, ServerUnreachable) as error:  # it may come back, and still wait
+            except (RequestRefused, ServerUnreachable) as error:  # the server may come back
                 self._screen.error(str(error))
                 if is_at_end or (isinstance(error, RequestRefused) and error.code in _NOT_OPEN):
                     return
