@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -149,10 +149,16 @@ def fresh_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked, "forks", False)
 
 
-@pytest.fixture
-def fresh_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each process of tools of this test is a new interpreter, also those of its servers."""
-    monkeypatch.setattr(forked, "forks_tools", False)
+@pytest.fixture(scope="module")
+def fresh_tools() -> Iterator[None]:
+    """Each process of tools is a new interpreter, also those of servers.
+
+    That holds from this test to the end of its module: processes of a module's fixtures are among
+    them, and no process that forks is started beside them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forked, "forks_tools", False)
+        yield
 
 
 @pytest_asyncio.fixture
