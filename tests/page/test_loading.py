@@ -46,6 +46,32 @@ async def test_a_part_that_never_arrives_is_asked_for_twice_and_the_page_says_so
         await expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.parametrize("part", ["texts.js", "main.js"])
+async def test_a_part_of_which_nothing_comes_is_asked_for_twice_and_the_page_says_so(shared, part):
+    """As of a connection that is dead without an end."""
+    held = []
+
+    async def hold(route):
+        held.append(route)
+
+    async with shared.context() as context:
+        page = await context.new_page()
+        await page.clock.install()
+        await page.route(f"**/{part}", hold)
+        await page.goto(shared.server.url, wait_until="commit")
+        for count in (1, 2):
+            await until(lambda: len(held), lambda length, count=count: length == count)
+            await page.clock.fast_forward(29_000)
+            await expect(page.get_by_role("alert")).to_have_count(0)
+            assert len(held) == count
+            await page.clock.fast_forward(2_000)
+        await expect(page.get_by_role("alert")).to_contain_text("has not arrived")
+        await held[1].continue_()
+        await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        assert await page.evaluate("history.state") is None
+
+
 async def test_pages_beside_the_chats_that_have_not_arrived_say_so_and_are_asked_for_again(shared):
     async with shared.context() as context:
         page = await context.new_page()

@@ -94,6 +94,18 @@ async def app_window(browser):
         yield page
 
 
+async def ways_of_files(page):
+    """Load the page again; return by what ways its files came, as the rules of its worker say."""
+    devtools = await page.context.new_cdp_session(page)
+    answers = []
+    devtools.on("Network.responseReceived", lambda answer: answers.append(answer["response"]))
+    await devtools.send("Network.enable")
+    await page.reload()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("New rules")
+    files = [answer for answer in answers if "/page/" in answer["url"]]
+    return {answer["serviceWorkerRouterInfo"].get("actualSourceType") for answer in files}
+
+
 @pytest.mark.parametrize(
     "is_below",
     [
@@ -128,6 +140,7 @@ async def test_the_app_says_that_it_is_not_connected_and_comes_back_as_it_is_the
             assert page.url == f"{root}/#/rules"
             assert await page.evaluate(WORKERS) == [f"{root}/"]
             assert await page.evaluate("caches.keys()") == []
+            assert await ways_of_files(page) == {"network"}
 
 
 async def test_a_tab_of_a_browser_has_no_service_worker(shared):

@@ -43,7 +43,11 @@ async function answer({ request, preloadResponse }) {
   }
 }
 
-self.addEventListener("install", () => self.skipWaiting()); // a new version takes the place of an old one at once
+self.addEventListener("install", (event) => {
+  // All else goes past this worker where a browser can be told so, and waits neither for its start nor for its end.
+  event.addRoutes?.({ condition: { not: { requestMode: "navigate" } }, source: "network" });
+  self.skipWaiting(); // a new version takes the place of an old one at once
+});
 self.addEventListener("activate", (event) => { // the page need not wait for the start of the worker
   event.waitUntil(self.registration.navigationPreload?.enable());
 });
