@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
-from tests.support.page import drawn
+from tests.support.page import drawn, scripted, send
 from tests.support.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
@@ -70,6 +70,26 @@ async def test_a_part_of_which_nothing_comes_is_asked_for_twice_and_the_page_say
         await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
         await expect(page.get_by_role("alert")).to_have_count(0)
         assert await page.evaluate("history.state") is None
+
+
+async def test_what_draws_formulas_and_code_is_asked_for_again_when_it_has_not_arrived(shared):
+    message = scripted("A formula $a^2$\n\n```python\nreturn 1\n```")
+    font = "(element) => getComputedStyle(element).fontFamily"
+    failed = set()
+    async with shared.page() as page:
+        await page.evaluate("window.isSame = true")
+        page.on("requestfailed", lambda request: failed.add(request.url.rpartition("/")[2]))
+        for parts in ({"katex.min.js", "core.min.js"}, {"katex.min.css"}):
+            address = re.compile(f"/vendor/.*({'|'.join(parts)})$")
+            await page.route(address, lambda route: route.abort("failed"))
+            await send(page, message)
+            await until(lambda parts=parts: failed >= parts)
+            await page.unroute(address)
+        await send(page, message)
+        answer = page.locator(".answer").last
+        await expect(answer.locator(".hljs-keyword")).to_have_text("return")
+        assert "KaTeX" in await answer.locator(".katex").evaluate(font)
+        assert await page.evaluate("window.isSame"), "the page was loaded again"
 
 
 async def test_pages_beside_the_chats_that_have_not_arrived_say_so_and_are_asked_for_again(shared):

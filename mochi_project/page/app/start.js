@@ -21,12 +21,16 @@ function loadAgain() {
 }
 
 const patience = setTimeout(loadAgain, PATIENCE_MS);
-addEventListener("error", ({ target }) => {
+
+function onError({ target }) {
   if (!isWhole || !["SCRIPT", "LINK"].includes(target.tagName)) return;
   isWhole = false;
   loadAgain();
-}, true);
+}
+
+addEventListener("error", onError, true);
 addEventListener("load", () => {
+  removeEventListener("error", onError, true); // what is asked for later is no part that the page cannot do without
   clearTimeout(patience);
   if (isWhole) history.replaceState(null, "");
   say(!isWhole && isAgain);

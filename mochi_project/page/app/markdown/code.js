@@ -25,20 +25,12 @@ const ALIASES = {
   tsx: "typescript", yml: "yaml", text: "plaintext", txt: "plaintext", patch: "diff",
 };
 
-let core = null;
-const loaded = new Map();
-
 async function highlighter(language) {
-  core ??= import("../../vendor/highlight/core.min.js").then((module) => module.default);
-  if (!loaded.has(language)) {
-    loaded.set(
-      language,
-      Promise.all([core, import(`../../vendor/highlight/languages/${language}.min.js`)]).then(
-        ([highlight, module]) => highlight.registerLanguage(language, module.default),
-      ),
-    );
-  }
-  await loaded.get(language);
+  const [{ default: core }, { default: grammar }] = await Promise.all([
+    import("../../vendor/highlight/core.min.js"),
+    import(`../../vendor/highlight/languages/${language}.min.js`),
+  ]);
+  if (!core.getLanguage(language)) core.registerLanguage(language, grammar);
   return core;
 }
 

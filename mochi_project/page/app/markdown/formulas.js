@@ -83,28 +83,31 @@ function nextFrame() {
   });
 }
 
-let loading = null;
+let isLoaded = false;
 
-function load() {
-  loading ??= new Promise((resolve, reject) => {
-    const folder = new URL("../../vendor/katex/", import.meta.url);
-    const style = document.createElement("link");
-    style.rel = "stylesheet";
-    style.href = new URL("katex.min.css", folder);
+/** Load KaTeX: a script, not a module, which sets `katex` in the window, and its style. What failed is tried again. */
+async function load() {
+  if (isLoaded) return;
+  const folder = new URL("../../vendor/katex/", import.meta.url);
+  await import(new URL("katex.min.js", folder));
+  const style = document.createElement("link");
+  style.rel = "stylesheet";
+  style.href = new URL("katex.min.css", folder);
+  await new Promise((resolve, reject) => {
+    style.onload = resolve;
+    style.onerror = reject;
     document.head.append(style);
-    // It is a script, not a module: it sets `katex` in the window.
-    import(new URL("katex.min.js", folder)).then(() => resolve(window.katex), reject);
   });
-  return loading;
+  isLoaded = true;
 }
 
 const waiting = []; // places of formulas
 let isShowing = false;
 
-function show(katex, place) {
+function show(place) {
   place.dataset.shown = "";
   try {
-    katex.render(place.dataset.formula, place, {
+    window.katex.render(place.dataset.formula, place, {
       displayMode: place.dataset.display === "yes",
       throwOnError: true,
       trust: false,
@@ -123,12 +126,12 @@ export async function showFormulas(element) {
   if (isShowing || waiting.length === 0) return;
   isShowing = true;
   try {
-    const katex = await load();
+    await load();
     while (waiting.length > 0) {
       const end = performance.now() + MILLISECONDS;
       while (waiting.length > 0 && performance.now() < end) {
         const place = waiting.shift();
-        if (place.isConnected && !("shown" in place.dataset)) show(katex, place);
+        if (place.isConnected && !("shown" in place.dataset)) show(place);
       }
       await nextFrame();
     }
