@@ -107,7 +107,7 @@ async def read_all(source: RunLog | LogReader) -> list[Event]:
     """Every event up to the end of the turn, without ``run_start``."""
     reader = source.reader() if isinstance(source, RunLog) else source
     found: list[Event] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while (batch := await reader.next()) is not None:
             found.extend(event for _, event in batch if event.type != "run_start")
     reader.leave()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Container, Sequence
 from dataclasses import replace
@@ -61,7 +62,8 @@ class RunJournal:
         self._due: set[RunWriter] = set()
         """Whose lines the next write has."""
         self._next_write: asyncio.Task[None]
-        self._failed = False
+        self._failed: float | None = None
+        """When the last write was begun, if it has failed."""
         self._place = 0
         """Of the last part of this process in its log."""
         self._holder = ""
@@ -158,13 +160,13 @@ class RunJournal:
             writer: The run; None for all.
             unless_failing: Whether to leave it to others to find out if it is possible again.
         """
-        if unless_failing and self._failed:
+        if unless_failing and self._is_failing():
             return
         if writer is not None and unless_failing and (self._due or self._writing.locked()):
             await self._flush_with_others(writer)
             return
         async with self._writing:
-            if unless_failing and self._failed:  # meanwhile
+            if unless_failing and self._is_failing():  # meanwhile
                 return
             await self._write(tuple(self._writers.values()) if writer is None else (writer,))
 
@@ -182,7 +184,7 @@ class RunJournal:
     async def _write_due(self) -> None:
         async with self._writing:
             due, self._due = self._due, set()
-            if not self._failed:
+            if not self._is_failing():
                 await self._write(tuple(due))
 
     @property
@@ -213,6 +215,7 @@ class RunJournal:
     async def _write_portion(self, writers: Sequence[RunWriter]) -> bool:
         """Write what waits of some runs, and how far they are; return whether that was possible."""
         portion = None
+        begun = time.monotonic()
         try:
             holder = self._hold()
             portion = Portion(writers, Stretch(holder, self._place, None), self._held())
@@ -226,16 +229,16 @@ class RunJournal:
         except StorageError as error:
             if portion is not None:
                 portion.undo()
-            if not self._failed:
+            if self._failed is None:
                 logger.warning("The journal of runs cannot be written for now: %s", error)
-            self._failed = True
-        return not self._failed
+            self._failed = begun
+        return self._failed is None
 
     async def _write_in_thread(self, portion: Portion) -> None:
         self._have_written(portion, await self._state.write(portion.write))
 
     def _have_written(self, portion: Portion, lost: set[str]) -> None:
-        self._failed, self._place, self._renewed = False, portion.place, portion.begun
+        self._failed, self._place, self._renewed = None, portion.place, portion.begun
         portion.finish()
         self._lose(lost)
 
@@ -276,10 +279,20 @@ class RunJournal:
                 await self._write_portion(())
 
     def _may_have_losses(self, *, unless_failing: bool) -> bool:
-        seconds = self._state.lease_seconds
-        if seconds is None or (unless_failing and self._failed):
+        is_over = time.monotonic() >= self._end_of_lease()
+        return is_over and not (unless_failing and self._is_failing())
+
+    def _is_failing(self) -> bool:
+        """Whether nothing can be written; where the lease is over, as was tried since.
+
+        Of a process that stood still in the midst of a write, its failure says nothing.
+        """
+        if self._failed is None:
             return False
-        return time.monotonic() - self._renewed >= seconds
+        return not self._failed < self._end_of_lease() <= time.monotonic()
+
+    def _end_of_lease(self) -> float:
+        return self._renewed + (self._state.lease_seconds or math.inf)
 
     async def aclose(self) -> None:
         """Write what waits, and let all runs go."""
@@ -288,7 +301,7 @@ class RunJournal:
             await asyncio.wait({self._renewer})
         await self.flush()
         self._writers.clear()
-        if not self._failed:
+        if self._failed is None:
             await self._state.release()
 
     # Reading
