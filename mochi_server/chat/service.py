@@ -189,11 +189,13 @@ class ChatService:
 
     async def _end_confirmations(self, run: Run) -> None:
         """Settle what was asked before, and is not asked any more, as where a tool is gone."""
-        if not run.is_let_go:
-            try:
+
+        async def end() -> None:
+            if not await run.is_given_up():
                 await self.inbox.store.end_run(run.run_id)
-            except ConfirmationUnavailable as error:
-                logger.warning("%s", error.message)
+
+        if not run.is_let_go:
+            await self.inbox.store.eventually(end)
 
     def _turn(
         self,
@@ -264,6 +266,7 @@ class ChatService:
             owner=run.head.owner,
             timeout=self.confirmation_timeout if seconds is None else seconds,
             wait=run.head.request.wait is not False,
+            is_given_up=run.is_given_up,
             earlier=earlier,
             announced=questions,
             decided={name for name, (_, waits) in questions.items() if not waits},

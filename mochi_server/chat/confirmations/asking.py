@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -20,7 +20,6 @@ from ...errors import (
     ConfirmationUnavailable,
     JSONObject,
     MochiError,
-    ToolConfirmationTimeout,
     ToolExecutionDenied,
 )
 from ...protocol.events import Event
@@ -33,8 +32,6 @@ from ..rules.suggestions import suggestions_for
 from .announcing import announcement_of, decision_event_of, input_required
 from .confirmation import LOST, RUN_ENDED, Confirmation, ConfirmationDecision, StoredConfirmation
 from .store import RETRY_SECONDS, ConfirmationStore
-
-logger = logging.getLogger(__name__)
 
 BY_RULE = "policy"
 NOBODY = "nobody confirmed the call within {seconds:g} seconds."
@@ -82,6 +79,11 @@ class AskedCall:
         return CallFacts(self.call.name, self.arguments, self.tool_source, session_id, comparer)
 
 
+async def stays_here() -> bool:
+    """Say of a run that no other process can take it."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmations:
     """Asks about the calls of one conversation of a run, or denies them at once.
@@ -100,6 +102,8 @@ class Confirmations:
     """Seconds after which a confirmation expires; 0: never."""
     wait: bool = True
     """Whether a person is asked; else every call is denied."""
+    is_given_up: Callable[[], Awaitable[bool]] = stays_here
+    """Whether the run goes on in another process: what is asked stays asked then."""
     agent_name: str | None = None
     agent_call_id: str | None = None
     earlier: Sequence[StoredConfirmation] = ()
@@ -135,6 +139,7 @@ class Confirmations:
         decision = ConfirmationDecision(
             approved=rule is not None and rule.action == "allow",
             decided_by=BY_RULE,
+            decided_at=timestamp(self.store.clock()),
             rule_id=None if rule is None else rule.id,
         )
         confirmation = self._confirmation(asked, position=0, total=0, expires=False)
@@ -233,13 +238,8 @@ class Confirmations:
                 yield decision_event_of(confirmation, decision)
             yield decision
         finally:
-            await run_to_completion(self._end(name, ran))
-
-    async def _end(self, name: str, ran: JSONObject | None) -> None:
-        try:
-            await self.store.end(name, ELICITATION_WITHDRAWN, ran=ran)
-        except ConfirmationUnavailable as error:
-            logger.warning("%s", error.message)
+            end = partial(self.store.end, name, ELICITATION_WITHDRAWN, ran=ran)
+            await run_to_completion(self.store.eventually(end))
 
     async def withdraw_elicitations(self) -> list[Event]:
         """Withdraw what tools of an earlier process have asked; return events for readers."""
@@ -265,13 +265,7 @@ class Confirmations:
     ) -> list[Event]:
         """Deny what an earlier process has asked; return the event for readers that know of it."""
         name = confirmation.confirmation_id
-        try:
-            await self.store.decide(name, decision)
-        except (ConfirmationNotFound, ToolConfirmationTimeout):
-            pass  # decided before; the call is asked about again, or denied
-        except ConfirmationUnavailable as error:
-            logger.warning("%s", error.message)
-        await self.consume(confirmation)
+        await self.store.eventually(partial(self.store.end, name, decision))
         is_known = name in self.announced and name not in self.decided
         return [decision_event_of(confirmation, decision)] if is_known else []
 
@@ -342,20 +336,11 @@ class Confirmations:
         if call_id not in self._unsettled:
             return
         confirmation, decision = self._unsettled[call_id]
-        try:
-            if decision is None:
-                await self.store.consume(confirmation.confirmation_id, ran=ran)
-            else:
-                await self.store.record(confirmation, decision, ran=ran)
-        except ConfirmationNotFound:
-            pass  # it could not be stored, or somebody has removed it
-        except ConfirmationUnavailable as error:  # what is stored of it ends with its run
-            logger.warning(
-                "The history lacks what was decided about call %s of %s: %s",
-                call_id,
-                confirmation.tool_name,
-                error.message,
-            )
+        if decision is None:
+            change = partial(self.store.consume, confirmation.confirmation_id, ran=ran)
+        else:
+            change = partial(self.store.record, confirmation, decision, ran=ran)
+        await self.store.eventually(change)
         self._unsettled.pop(call_id, None)  # not before: if this is cancelled, ``close`` settles it
 
     async def close(self) -> None:
@@ -366,10 +351,12 @@ class Confirmations:
     async def _close(self) -> None:
         for call_id, (confirmation, decision) in [*self._unsettled.items()]:
             if decision is None:
-                try:
-                    await self.store.decide(confirmation.confirmation_id, RUN_ENDED)
-                except (ConfirmationNotFound, ToolConfirmationTimeout):
-                    pass  # decided before, or never stored
-                except ConfirmationUnavailable as error:
-                    logger.warning("%s", error.message)
-            await self.settle(call_id)
+                name = confirmation.confirmation_id
+                await self.store.eventually(partial(self._end_with_run, name))
+                del self._unsettled[call_id]
+            else:
+                await self.settle(call_id)
+
+    async def _end_with_run(self, name: str) -> None:
+        if not await self.is_given_up():  # meanwhile, as while the store could not be reached
+            await self.store.end(name, RUN_ENDED)

@@ -11,12 +11,15 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import Final, Literal
+
+import anyio
 
 from ...core.aio import BackgroundTasks
 from ...core.caller import SERVER, Caller
@@ -49,6 +52,11 @@ CONFIRMATIONS: Final = "confirmations"
 RETRY_SECONDS = 0.25
 """Pause before the store is tried again that could not be reached."""
 
+MOST_OVERDUE: Final = 10_000
+"""Changes that wait for a store that cannot be reached; each has at most the record of a call."""
+
+Change = Callable[[], Awaitable[None]]
+
 
 class ConfirmationStore(ABC):
     """Keeps confirmations and decisions, and tells of them; used in one event loop.
@@ -77,6 +85,9 @@ class ConfirmationStore(ABC):
         self._poller: asyncio.Task[None] | None = None
         self._changed: Subscription | None = None
         """Wakes the poller."""
+        self._overdue: deque[Change] = deque()
+        """What could not be changed, in order."""
+        self._catching_up: asyncio.Task[None] | None = None
 
     # What a store must do
 
@@ -263,6 +274,41 @@ class ConfirmationStore(ABC):
         with suppress(ConfirmationNotFound):
             await self.consume(confirmation_id, ran=ran)
 
+    async def eventually(self, change: Change) -> None:
+        """Make a change now, or as soon as the store can be reached, while this process lives.
+
+        It may be begun several times. What somebody has removed meanwhile stays removed.
+        """
+        if not self._overdue and await self._is_made(change):
+            return
+        if len(self._overdue) >= MOST_OVERDUE:
+            logger.warning("A decision is not in the history: too many wait for their store.")
+            return
+        self._overdue.append(change)
+        if self._catching_up is None:
+            self._catching_up = self._tasks.spawn(self._catch_up(), name="overdue confirmations")
+
+    async def _is_made(self, change: Change) -> bool:
+        try:
+            await change()
+        except ConfirmationNotFound:
+            pass  # it could not be stored, or somebody has removed it
+        except ConfirmationUnavailable as error:
+            if not self._overdue:
+                logger.warning("What was decided is noted later: %s", error.message)
+            return False
+        return True
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._overdue:
+                if await self._is_made(self._overdue[0]):
+                    self._overdue.popleft()
+                else:
+                    await anyio.sleep(RETRY_SECONDS)
+        finally:
+            self._catching_up = None
+
     def is_due(self, confirmation: Confirmation) -> bool:
         """Return whether nobody can decide it any more."""
         return self._deadline_of(confirmation) <= self.clock.monotonic()
@@ -328,9 +374,12 @@ class ConfirmationStore(ABC):
 
     async def aclose(self) -> None:
         """Release what the store holds; may be called again."""
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.wait({self._poller})
+        for task in (self._poller, self._catching_up):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        while self._overdue and await self._is_made(self._overdue[0]):
+            self._overdue.popleft()
 
     async def _known(
         self, confirmation_id: str, session_id: str | None = None

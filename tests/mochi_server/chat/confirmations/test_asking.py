@@ -6,12 +6,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
 
 from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
-from mochi_server.chat.confirmations.asking import AskedCall
+from mochi_server.chat.confirmations.asking import AskedCall, Confirmations
 from mochi_server.chat.confirmations.state import StateConfirmationStore
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
@@ -29,6 +30,7 @@ from tests.support.confirmations import (
     asking_in_memory,
     store_in,
 )
+from tests.support.disk import full_disk
 from tests.support.turns import MODEL, kinds, read_all
 from tests.support.waiting import until
 
@@ -259,16 +261,52 @@ async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is
     await steps.aclose()
 
 
-async def test_a_history_that_cannot_be_written_does_not_keep_the_call(caplog, monkeypatch):
-    asking = asking_in_memory()
-    steps = asking.ask(a_call(), position=1, total=1)
-    await asking.store.decide((await first(steps)).confirmation_id, YES)
-    await anext(steps)
+async def asked_on_a_full_disk(folder: Path, *, is_taken: bool) -> Confirmations:
+    """What is asked and decided in a run that ends while nothing can be written."""
 
-    async def full(record: object) -> None:
-        raise ConfirmationUnavailable(reason="No space left on device")
+    async def is_given_up() -> bool:
+        return is_taken
 
-    monkeypatch.setattr(asking.store, "_append", full)
-    await asking.settle("call_0", ran={})
-    assert "No space left on device" in caplog.text
-    await steps.aclose()
+    asking = replace(asking_in_memory(), store=store_in(folder), is_given_up=is_given_up)
+    approved, open_ = (asking.ask(a_call(number), position=1, total=2) for number in (0, 1))
+    name = (await first(approved)).confirmation_id
+    await first(open_)
+    await asking.store.decide(name, YES)
+    assert [step async for step in approved]
+    with full_disk():
+        asking.note_rule(a_call(2), None)
+        await asking.settle("call_2")
+        await asking.settle("call_0", ran={"a": 7})
+        await open_.aclose()
+        await asking.close()
+        assert len(await asking.store.of_run("run_1")) == 2
+    return asking
+
+
+async def test_what_was_decided_while_the_disk_was_full_is_in_the_history_afterwards(tmp_path):
+    asking = await asked_on_a_full_disk(tmp_path / "state", is_taken=False)
+    await until(lambda: asking.store.of_run("run_1"), lambda stored: stored == [])
+    records = {each.confirmation.tool_call_id: each for each in await asking.store.history()}
+    assert {name: (each.decision.approved, each.ran) for name, each in records.items()} == {
+        "call_0": (True, {"a": 7}),
+        "call_1": (False, None),
+        "call_2": (False, None),
+    }
+    assert records["call_2"].decision.decided_by == "policy"
+    await asking.store.aclose()
+
+
+async def test_a_run_that_was_taken_while_the_disk_was_full_is_still_asked_about(tmp_path):
+    asking = await asked_on_a_full_disk(tmp_path / "state", is_taken=True)
+    await until(lambda: asking.store.of_run("run_1"), lambda stored: len(stored) == 1)
+    assert [each.tool_call_id for each in await asking.store.pending()] == ["call_1"]
+    await asking.store.aclose()
+
+
+async def test_what_could_not_be_noted_is_noted_when_the_process_ends(tmp_path):
+    asking = await asked_on_a_full_disk(tmp_path / "state", is_taken=False)
+    await asking.store.aclose()
+    store = store_in(tmp_path / "state")
+    assert await store.of_run("run_1") == []
+    assert len(await store.history()) == 3
+    await store.aclose()
