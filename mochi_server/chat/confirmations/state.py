@@ -7,7 +7,6 @@ gets it there. What is consumed is a line of the history.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Final, TypeVar
 from ...core.aio import yield_to_loop
 from ...core.caller import SERVER, Caller
 from ...core.clock import SYSTEM_CLOCK, Clock
+from ...core.json_text import parse_json
 from ...core.outages import first_line
 from ...errors import ConfirmationUnavailable, StorageError
 from ...state import Signals, SQLiteState, State, Statements, StateSignals, Version
@@ -210,8 +210,8 @@ class StateConfirmationStore(ConfirmationStore):
         """Return what is stored; None if nobody can understand it. Such a decision is a denial."""
         asked, _, decided = value.partition(b"\n")
         try:
-            confirmation = CONFIRMATION.validate_python(json.loads(asked))
-        except (ValueError, RecursionError) as error:
+            confirmation = CONFIRMATION.validate_python(parse_json(asked))
+        except ValueError as error:
             if confirmation_id not in self._unreadable:
                 self._unreadable.add(confirmation_id)
                 text = type(error).__name__
@@ -228,8 +228,8 @@ class StateConfirmationStore(ConfirmationStore):
     def _record(self, line: bytes) -> ConfirmationRecord | None:
         """Return an entry of the history; None if nobody can understand it."""
         try:
-            return RECORD.validate_python(json.loads(line))
-        except (ValueError, RecursionError) as error:
+            return RECORD.validate_python(parse_json(line))
+        except ValueError as error:
             if HISTORY not in self._unreadable:
                 self._unreadable.add(HISTORY)
                 text = "An entry of the history of confirmations cannot be read: %s"
@@ -239,6 +239,6 @@ class StateConfirmationStore(ConfirmationStore):
 
 def _decision_in(text: bytes) -> ConfirmationDecision:
     try:
-        return DECISION.validate_python(json.loads(text))
-    except (ValueError, RecursionError):
+        return DECISION.validate_python(parse_json(text))
+    except ValueError:
         return LOST

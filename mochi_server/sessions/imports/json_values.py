@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import IO, Any, Final
 
 import orjson
 
+from ...core.json_text import parse_json
 from ...core.limits import STORED_LEVELS, has_more_values, is_too_deep, may_be_too_deep
 from ...errors import CannotImport
 from ..codec import encode
@@ -226,10 +226,10 @@ def _parsed(content: bytes, place: str, lines_before: int = 0) -> Any:  # noqa: 
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         try:  # it may only have halves of surrogate pairs, or NaN
-            value = json.loads(content)
+            value = parse_json(content)
             if not is_too_deep(value, STORED_LEVELS):
                 return orjson.loads(encode(value))
-        except (ValueError, RecursionError):
+        except ValueError:
             place = place or f"line {error.lineno + lines_before}"
             reason = f"not valid JSON ({error.msg}, column {error.colno})"
             return CannotImport(reason, place=place)

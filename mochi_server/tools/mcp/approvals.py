@@ -15,6 +15,7 @@ from typing import Literal
 
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.files import locked, make_folder, read_plain, replace_file
+from ...core.json_text import parse_json
 from ...core.parsed_file import ParsedFile
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class ApprovedTools:
     def _refresh(self, file: ParsedFile[dict[str, dict[str, str]]]) -> None:
         try:
             self._hashes = file.load() or {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             if not self._is_unreadable:
                 logger.warning("%s cannot be read: every MCP tool is asked about", file.path)
                 logger.debug("%s", error)
@@ -93,7 +94,7 @@ class ApprovedTools:
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
-    stored = json.loads(read_plain(path, MAX_BYTES)[0])
+    stored = parse_json(read_plain(path, MAX_BYTES)[0])
     if not isinstance(stored, dict):
         raise ValueError("it is no object")  # noqa: TRY004 - as json's
     for server, tools in stored.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from ....core.json_text import parse_json
 from ....errors import CannotImport
 from ..conversation import ReplyBuilder, SourceConversation, SourceFile, SourceMessage
 from ..fields import Fields, LeftOut
@@ -273,8 +273,8 @@ class _Logs:
 
     def _payload(self, part: Fields) -> Fields:
         payload: object = part.text("payload") or "{}"
-        with suppress(ValueError, RecursionError):
-            payload = json.loads(str(payload))
+        with suppress(ValueError):
+            payload = parse_json(str(payload))
         return Fields({"payload": payload}, self._left_out).object("payload")
 
     def _text_of(self, part: Fields, payload: Fields) -> str:
