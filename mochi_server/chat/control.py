@@ -46,11 +46,6 @@ class StartedRun:
     is_kept: bool = True
     """Whether its session outlives it."""
 
-    @property
-    def kept_session_id(self) -> str | None:
-        """The id of its session if that outlives it."""
-        return self.session_id if self.is_kept else None
-
 
 class RunControl:
     """All that clients can do with runs."""

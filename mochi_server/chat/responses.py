@@ -188,7 +188,7 @@ class ResponseService:
             turn=replace(request.turn, after_run=after_run),
         )
         started = await self.completions.start(request)
-        return started, ResponseId(run_id, started.kept_session_id)
+        return started, ResponseId(run_id, started.session_id if started.is_kept else None)
 
     async def _session_after(self, previous: ResponseId) -> tuple[str, int | None]:
         """Return the session in which a response can follow another one.

@@ -36,10 +36,8 @@ from tests.support.folded_runs import RUNS, FoldedRun
 from tests.wires.test_promises import WIRES
 
 RUN_ID = "run_0123456789abcdef"
-OF_MODEL: dict[str, Any] = {"model": "m", "session_id": "s"}
-FRAME = AnswerFrame(
-    message_id="msg_1", model="m", session_id="s", shows_thinking=True, ignored_blocks=[]
-)
+OF_MODEL: dict[str, Any] = {"model": "m"}
+FRAME = AnswerFrame(message_id="msg_1", model="m", shows_thinking=True, ignored_blocks=[])
 INPUT = RunAgentInput.model_validate(
     {"threadId": "t", "runId": "r", "protocolVersion": "1.0", "messages": []}
 )
@@ -301,9 +299,9 @@ async def read_steps(name: str, run: FoldedRun) -> Said:
     while True:
         begun, answered = started(log), reading.question
         encoder = (
-            EventEncoder(begun, "s", INPUT, answered)
+            EventEncoder(begun, INPUT, answered)
             if name == "agui"
-            else UIChunkEncoder(begun, "s", None, answered)
+            else UIChunkEncoder(begun, None, answered)
         )
         reading.question = None
         for each in await stream(begun, encoder):

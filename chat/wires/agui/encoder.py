@@ -48,11 +48,10 @@ class EventEncoder(StepEncoder):
     def __init__(
         self,
         started: StartedRun,
-        session_id: str | None,
         run: RunAgentInput,
         answered: ApprovalId | None = None,
     ) -> None:
-        super().__init__(started, session_id, answered)
+        super().__init__(started, answered)
         self._ids = {"threadId": run.thread_id, "runId": run.run_id}
         self._names_version = run.protocol_version is not None
         self._part = 0
@@ -134,7 +133,7 @@ class EventEncoder(StepEncoder):
     def end(self, complete: MessageComplete) -> bytes:
         more: dict[str, Any] = {
             "result": {
-                **extras_of(self.started, self.session_id, complete),
+                **extras_of(self.started, complete),
                 "finish_reason": complete.finish_reason,
             }
         }

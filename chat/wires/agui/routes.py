@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest
@@ -37,11 +38,11 @@ async def run_agent(request: HttpRequest) -> HttpResponseBase:
             raise InvalidRequest("A run has one interrupt: resume must have one entry.")
         answered = ApprovalId.read(payload.resume[0].interrupt_id)
         started = await _resume(answered, payload.resume[0])
+        started = replace(started, is_kept=session_id is not None)
     else:
         started = await _start(payload, session_id)
-        session_id = started.kept_session_id
-    encoder = EventEncoder(started, session_id, payload, answered)
-    return WireStreamResponse(started, encoder, request.path_info, session_id)
+    encoder = EventEncoder(started, payload, answered)
+    return WireStreamResponse(started, encoder, request.path_info)
 
 
 async def _start(payload: RunAgentInput, session_id: str | None) -> StartedRun:

@@ -37,7 +37,6 @@ class AnswerFrame:
 
     message_id: str
     model: str
-    session_id: str | None
     shows_thinking: bool
     ignored_blocks: list[str]
     """Types of the blocks of the conversation that the model was not sent."""
@@ -45,7 +44,7 @@ class AnswerFrame:
     def extras(self, started: StartedRun, complete: MessageComplete) -> dict[str, Any]:
         """Return the field ``mochi``."""
         ignored = {"ignored_blocks": self.ignored_blocks} if self.ignored_blocks else {}
-        return {**extras_of(started, self.session_id, complete), **ignored}
+        return {**extras_of(started, complete), **ignored}
 
 
 def message_of(started: StartedRun, fold: Fold, frame: AnswerFrame) -> dict[str, Any]:
@@ -120,7 +119,7 @@ class MessageEncoder(TextEncoder):
     """Encodes a run as the events of a message."""
 
     def __init__(self, started: StartedRun, frame: AnswerFrame) -> None:
-        super().__init__(started, frame.session_id)
+        super().__init__(started)
         self._frame = frame
         self._index = 0
         """Number of the block that is open, or comes next."""

@@ -45,15 +45,14 @@ async def create_message(request: HttpRequest) -> HttpResponseBase:
     frame = AnswerFrame(
         message_id=message_id or f"msg_{started.run_id.removeprefix('run_')}",
         model=payload.model,
-        session_id=started.kept_session_id,
         shows_thinking=payload.thinking is None or payload.thinking.display != "omitted",
         ignored_blocks=sorted(reader.ignored),
     )
     if payload.stream:
         encoder = MessageEncoder(started, frame)
-        return WireStreamResponse(started, encoder, request.path_info, frame.session_id)
+        return WireStreamResponse(started, encoder, request.path_info)
     form = partial(message_of, started, frame=frame)
-    return await whole_answer(started, frame.session_id, form)
+    return await whole_answer(started, form)
 
 
 @api.post("/messages/count_tokens")

@@ -47,27 +47,23 @@ async def whole_run(started: StartedRun) -> Fold:
     return fold
 
 
-def headers_of(
-    started: StartedRun, session_id: str | None, dropped: int | None = None
-) -> dict[str, str]:
+def headers_of(started: StartedRun, dropped: int | None = None) -> dict[str, str]:
     """Return the headers of an answer.
 
     ``dropped``: messages that the model was not sent; None: it is not known yet.
     """
     headers = {RUN_ID: started.run_id}
-    if session_id is not None:
+    if started.is_kept:
         headers[SESSION] = started.session_id
     if dropped is not None:
         headers[DROPPED] = str(dropped)
     return headers
 
 
-async def whole_answer(
-    started: StartedRun, session_id: str | None, form: Callable[[Fold], JSONObject]
-) -> JsonResponse:
+async def whole_answer(started: StartedRun, form: Callable[[Fold], JSONObject]) -> JsonResponse:
     """Read a run to its end, and answer what it has come to in the vendor's form."""
     fold = await whole_run(started)
-    headers = headers_of(started, session_id, fold.answer().dropped_messages)
+    headers = headers_of(started, fold.answer().dropped_messages)
     return JsonResponse(form(fold), headers=headers)
 
 
@@ -78,13 +74,13 @@ def left_out_of(complete: MessageComplete) -> dict[str, Any]:
     return found | ({"summarised_messages": summarised} if summarised else {})
 
 
-def extras_of(started: StartedRun, session_id: str | None, complete: MessageComplete) -> Any:  # noqa: ANN401 - JSON
+def extras_of(started: StartedRun, complete: MessageComplete) -> Any:  # noqa: ANN401 - JSON
     """Return the field ``mochi`` of an answer: what the vendor has no field for."""
     extras: dict[str, Any] = {
         "run_id": started.run_id,
         **left_out_of(complete),
     }
-    if session_id is not None:
+    if started.is_kept:
         extras["session_id"] = started.session_id
     if complete.ignored_options:
         extras["ignored_options"] = [*complete.ignored_options]
@@ -115,16 +111,14 @@ class WireStreamResponse(EventStreamResponse):
     and the headers can say how many messages the model was not sent; or after the first silence.
     """
 
-    def __init__(
-        self, started: StartedRun, encoder: Encoder, path: str, session_id: str | None
-    ) -> None:
+    def __init__(self, started: StartedRun, encoder: Encoder, path: str) -> None:
         super().__init__(started.reader, encoder)
         self._run_reader = started.reader
         self._cut = encoder.cut
         self._path = path
         self.ping = encoder.ping
         self["Content-Type"] = encoder.content_type
-        for name, value in headers_of(started, session_id).items():
+        for name, value in headers_of(started).items():
             self[name] = value
 
     async def _begin(self, send: Send) -> None:

@@ -32,10 +32,8 @@ class WireEncoder(ABC):
     content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
     ping: ClassVar[bytes] = PING
 
-    def __init__(self, started: StartedRun, session_id: str | None) -> None:
-        """Begin a stream; ``session_id`` is the session of the run if that is kept."""
+    def __init__(self, started: StartedRun) -> None:
         self.started = started
-        self.session_id = session_id
         self.fold = Fold()
         self.is_over = False
 

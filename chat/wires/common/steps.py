@@ -36,17 +36,14 @@ class StepEncoder(WireEncoder):
     after the question.
     """
 
-    def __init__(
-        self, started: StartedRun, session_id: str | None, answered: ApprovalId | None = None
-    ) -> None:
+    def __init__(self, started: StartedRun, answered: ApprovalId | None = None) -> None:
         """Begin a stream.
 
         Args:
             started: The run.
-            session_id: The session that the request names; None: it is not kept.
             answered: The question that the request answers, if it goes on with a run.
         """
-        super().__init__(started, session_id)
+        super().__init__(started)
         self.after = 0 if answered is None else answered.number
         self._has_begun = False
         self.before_delta = b""
@@ -56,7 +53,7 @@ class StepEncoder(WireEncoder):
     def extras(self) -> JSONObject:
         """The field ``mochi`` of the beginning: what the vendor has no field for."""
         extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
-        if self.session_id is not None:
+        if self.started.is_kept:
             extras["session_id"] = self.started.session_id
         return extras
 

@@ -39,10 +39,9 @@ class AnswerEncoder(TextEncoder):
         kind: Kind,
         *,
         model: str,
-        session_id: str | None,
         ignored: Sequence[str] = (),
     ) -> None:
-        super().__init__(started, session_id)
+        super().__init__(started)
         self._kind = kind
         self._model = model
         self._ignored = ignored
@@ -89,7 +88,7 @@ class AnswerEncoder(TextEncoder):
         complete: MessageComplete,
         **more: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
-        extras = extras_of(self.started, self.session_id, complete)
+        extras = extras_of(self.started, complete)
         if self._ignored:
             extras["ignored_options"] = [*extras.get("ignored_options", ()), *self._ignored]
         nanoseconds = int((time.monotonic() - self._began) * 1e9)

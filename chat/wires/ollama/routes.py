@@ -95,13 +95,10 @@ async def _answer(
         session_id=session_id,
     )
     started = await runtime.completions.start(asked)
-    session_id = started.kept_session_id
-    encoder = AnswerEncoder(
-        started, kind, model=payload.model, session_id=session_id, ignored=payload.ignored_options
-    )
+    encoder = AnswerEncoder(started, kind, model=payload.model, ignored=payload.ignored_options)
     if payload.stream:
-        return WireStreamResponse(started, encoder, request.path_info, session_id)
-    return await whole_answer(started, session_id, encoder.whole)
+        return WireStreamResponse(started, encoder, request.path_info)
+    return await whole_answer(started, encoder.whole)
 
 
 async def _load(name: str, kind: Kind, keep_alive: str | float | None) -> HttpResponseBase:

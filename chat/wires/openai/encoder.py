@@ -21,9 +21,7 @@ FINISH_REASONS = frozenset({"length", "tool_calls", "content_filter"})
 DONE = b"data: [DONE]\n\n"
 
 
-def completion_of(
-    started: StartedRun, fold: Fold, *, model: str, session_id: str | None
-) -> dict[str, Any]:
+def completion_of(started: StartedRun, fold: Fold, *, model: str) -> dict[str, Any]:
     complete = fold.answer()
     message: dict[str, Any] = {
         "role": "assistant",
@@ -44,13 +42,11 @@ def completion_of(
         **_head(started, model, "chat.completion"),
         "choices": [choice],
         "usage": usage_of(complete),
-        "mochi": extras_of(started, session_id, complete),
+        "mochi": extras_of(started, complete),
     }
 
 
-def text_completion_of(
-    started: StartedRun, fold: Fold, *, model: str, session_id: str | None
-) -> dict[str, Any]:
+def text_completion_of(started: StartedRun, fold: Fold, *, model: str) -> dict[str, Any]:
     complete = fold.answer()
     choice = {
         "index": 0,
@@ -62,7 +58,7 @@ def text_completion_of(
         **_head(started, model, TextChunkEncoder.kind),
         "choices": [choice],
         "usage": usage_of(complete),
-        "mochi": extras_of(started, session_id, complete),
+        "mochi": extras_of(started, complete),
     }
 
 
@@ -115,10 +111,8 @@ class ChunkEncoder(TextEncoder):
     empty: ClassVar = b""
     """A piece without anything."""
 
-    def __init__(
-        self, started: StartedRun, *, model: str, session_id: str | None, include_usage: bool
-    ) -> None:
-        super().__init__(started, session_id)
+    def __init__(self, started: StartedRun, *, model: str, include_usage: bool) -> None:
+        super().__init__(started)
         self._include_usage = include_usage
         self._head = _head(started, model, self.kind)
         if include_usage:
@@ -156,7 +150,7 @@ class ChunkEncoder(TextEncoder):
         if complete.client_calls:
             calls = [{"index": index, **call} for index, call in enumerate(_calls(complete))]
             parts.append(self._chunk(b'"tool_calls":%b' % orjson.dumps(calls)))
-        extras = orjson.dumps(extras_of(self.started, self.session_id, complete))
+        extras = orjson.dumps(extras_of(self.started, complete))
         reason = orjson.dumps(_finish_reason(complete))
         parts.append(self._chunk(self.empty, reason, b',"mochi":%b' % extras))
         if self._include_usage:

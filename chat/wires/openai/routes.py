@@ -72,18 +72,16 @@ async def _answer(
         turn=replace(asked.turn, continues=continues(is_kept=session_id is not None)),
     )
     started = await get_runtime().completions.start(asked)
-    session_id = started.kept_session_id
     if payload.stream:
         encoder = encoder_class(
             started,
             model=payload.model,
-            session_id=session_id,
             include_usage=payload.stream_options is not None
             and payload.stream_options.include_usage,
         )
-        return WireStreamResponse(started, encoder, request.path_info, session_id)
-    form = partial(whole, started, model=payload.model, session_id=session_id)
-    return await whole_answer(started, session_id, form)
+        return WireStreamResponse(started, encoder, request.path_info)
+    form = partial(whole, started, model=payload.model)
+    return await whole_answer(started, form)
 
 
 @api.post("/embeddings")

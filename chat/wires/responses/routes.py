@@ -70,23 +70,22 @@ async def create_response(request: HttpRequest) -> HttpResponseBase:
         record = record_of(payload)
         started, response_id = await _start(payload, items, record, named)
     response = response_of(record, response_id, store=payload.store)
-    session_id = response_id.session_id
     encoder = ResponseEncoder(
         response,
         started.reader,
         response_id,
-        asks=session_id is not None,
+        asks=started.is_kept,
         is_whole=not payload.stream,
     )
     if payload.stream:
-        return WireStreamResponse(started, encoder, request.path_info, session_id)
+        return WireStreamResponse(started, encoder, request.path_info)
     if payload.background:
         started.reader.leave(abandon=False)
         response["status"] = "queued" if started.state == "queued" else "in_progress"
-        return JsonResponse(response, headers=headers_of(started, session_id))
+        return JsonResponse(response, headers=headers_of(started))
     await _read_all(started.reader, encoder)
     dropped = response["mochi"].get("dropped_messages", 0)
-    return JsonResponse(response, headers=headers_of(started, session_id, dropped))
+    return JsonResponse(response, headers=headers_of(started, dropped))
 
 
 @api.post("/responses/input_tokens")
@@ -294,7 +293,7 @@ async def read_response(
     encoder = ResponseEncoder(response, reader, found_id, after=starting_after, begin=begin)
     session_id = found_id.session_id or ""
     started = StartedRun(found_id.run_id, session_id, "running", reader, response["model"])
-    return WireStreamResponse(started, encoder, request.path_info, session_id)
+    return WireStreamResponse(started, encoder, request.path_info)
 
 
 async def _first_event(response_id: ResponseId) -> int:

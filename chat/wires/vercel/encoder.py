@@ -38,7 +38,6 @@ class UIChunkEncoder(StepEncoder):
     def __init__(
         self,
         started: StartedRun,
-        session_id: str | None,
         message_id: str | None,
         answered: ApprovalId | None = None,
     ) -> None:
@@ -46,11 +45,10 @@ class UIChunkEncoder(StepEncoder):
 
         Args:
             started: The run.
-            session_id: The session that the request names; None: it is not kept.
             message_id: The message that the stream goes on with; None: a new one.
             answered: The question that the request answers, if it goes on with a run.
         """
-        super().__init__(started, session_id, answered)
+        super().__init__(started, answered)
         self._message_id = message_id or f"msg_{self.name}"
         self._part = 0
         """Number of texts and thoughts of the run so far."""
@@ -109,7 +107,7 @@ class UIChunkEncoder(StepEncoder):
     def end(self, complete: MessageComplete) -> bytes:
         metadata: dict[str, Any] = {
             "mochi": {
-                **extras_of(self.started, self.session_id, complete),
+                **extras_of(self.started, complete),
                 "model": self.started.model,
             }
         }

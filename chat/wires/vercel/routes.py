@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -37,12 +39,12 @@ async def chat(request: HttpRequest) -> HttpResponseBase:
         answered, approval = max(approvals, key=lambda each: each[0].number)
         approved = approval.approved is True
         started = await decide(answered, approved=approved, reason=approval.reason)
+        started = replace(started, is_kept=session_id is not None)
     else:
         started = await _start(payload, session_id)
-        session_id = started.kept_session_id
     message_id = last.id if last.role == "assistant" else None
-    encoder = UIChunkEncoder(started, session_id, message_id, answered)
-    response = WireStreamResponse(started, encoder, request.path_info, session_id)
+    encoder = UIChunkEncoder(started, message_id, answered)
+    response = WireStreamResponse(started, encoder, request.path_info)
     response[PROTOCOL] = "v1"
     return response
 
