@@ -147,7 +147,7 @@ async def measure_calls(count: int) -> list[bool]:
         write_config(folder)
         config = json.loads((folder / "mcp.json").read_text())["mcpServers"]["s0"]
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"s0": config}}))
-        source = McpSource(McpServers(McpConfigFile(folder / "mcp.json")), default_timeout=60)
+        source = McpSource(McpServers(McpConfigFile(folder / "mcp.json"), default_timeout=60))
         service = ToolExecutionService()
         async with Client(StdioServerParameters(**config)) as client:
             await source.wait_for(["s0__t0"], None)

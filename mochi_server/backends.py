@@ -313,6 +313,7 @@ def build_mcp_servers(settings: MochiServerSettings, launcher: SandboxLauncher) 
     is_kept = settings.session_storage != "memory"
     return McpServers(
         McpConfigFile(settings.mcp_config_path, allowed_commands=settings.mcp_allowed_commands),
+        default_timeout=settings.tool_timeout_seconds,
         cache_folder=settings.state_path / "mcp" if is_kept else None,
         approved_path=settings.approved_tools_path if is_kept else None,
         builtin=[workspace_server(settings.sandbox)] if settings.workspace_enabled else [],

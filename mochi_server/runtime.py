@@ -239,10 +239,8 @@ class Runtime:
         self._state_of_runs = state or build_state_of_runs(settings)
         self.runs = self._run_registry(self._state_of_runs)
         self.mcp_feed = McpFeed(self.mcp)
-        self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
-        self.mcp_resources = McpResources(
-            self.mcp, self.attachment_reader, default_timeout=settings.tool_timeout_seconds
-        )
+        self.mcp_prompts = McpPrompts(self.mcp)
+        self.mcp_resources = McpResources(self.mcp, self.attachment_reader)
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
         self._follow_deletions()
         self.tool_execution = ToolExecutionService(
@@ -391,13 +389,14 @@ class Runtime:
 
     def _catalogue(self, functions: Sequence[Callable[..., Any]]) -> ToolCatalogue:
         settings = self.settings
-        timeout = settings.tool_timeout_seconds
         folder, *packages = build_tool_sources(settings, self.tool_loader)
-        sources = [folder, McpSource(self.mcp, default_timeout=timeout), *packages]
+        sources = [folder, McpSource(self.mcp), *packages]
         if functions:
             from .tools.functions.registered import RegisteredSource  # noqa: PLC0415 - a server has none
 
-            sources.insert(0, RegisteredSource(functions, default_timeout=timeout))
+            sources.insert(
+                0, RegisteredSource(functions, default_timeout=settings.tool_timeout_seconds)
+            )
         return ToolCatalogue(sources)
 
     def _run_registry(self, state: State) -> RunRegistry:

@@ -136,8 +136,8 @@ async def mcp_source(folder: Path, **options: Any) -> AsyncIterator[Source]:
     options.setdefault("cache_folder", folder / "cache")
     names = {"variables", "working_dir", "authorizations"} & options.keys()
     opener = TransportOpener(**{name: options.pop(name) for name in names})
-    servers = McpServers(McpConfigFile(folder / "mcp.json"), opener=opener, **options)
-    source = Source(servers, default_timeout=60)
+    file = McpConfigFile(folder / "mcp.json")
+    source = Source(McpServers(file, default_timeout=60, opener=opener, **options))
     try:
         yield source
     finally:

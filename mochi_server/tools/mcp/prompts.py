@@ -44,16 +44,10 @@ def is_mcp_prompt(name: str) -> bool:
 
 
 class McpPrompts:
-    """The prompts of all servers, as far as they are known.
+    """The prompts of all servers, as far as they are known."""
 
-    Args:
-        servers: The servers.
-        default_timeout: Seconds for a request of a server whose configuration names none.
-    """
-
-    def __init__(self, servers: McpServers, *, default_timeout: float | None) -> None:
+    def __init__(self, servers: McpServers) -> None:
         self._servers = servers
-        self._default_timeout = default_timeout
 
     async def list(self) -> Sequence[McpPrompt]:
         """Return the prompts; nothing waits for a server. Of two with one name, the first."""
@@ -103,7 +97,7 @@ class McpPrompts:
             with refusals(prompt.server, lambda text: _invalid(prompt, f"its server says: {text}")):
                 return await client.get_prompt(prompt.described.name, {**arguments})
 
-        result = await request_server(prompt.server, get, default_timeout=self._default_timeout)
+        result = await request_server(prompt.server, get)
         from .results import shown_block  # noqa: PLC0415 - with the SDK
 
         texts = (shown_block(message.content) for message in result.messages)

@@ -24,26 +24,22 @@ REFUSED: Final = frozenset({-32602, -32002})
 there is no such resource."""
 
 
-async def request_server(
-    server: McpServer,
-    operation: Callable[[Client], Awaitable[T]],
-    *,
-    default_timeout: float | None,
-) -> T:
+async def request_server(server: McpServer, operation: Callable[[Client], Awaitable[T]]) -> T:
     """Request something of a server, which is started if it does not run.
 
     Raises:
         McpServerFailed: it does not run, does not answer in time, or its answer is an error.
     """
     name = server.config.name
-    seconds = server.config.options.timeout_seconds or default_timeout
     try:
-        with anyio.fail_after(seconds):
+        with anyio.fail_after(server.timeout):
             return await server.request(operation)
     except ToolFailed as error:
         raise McpServerFailed(str(error), details={"server": name}) from error
     except TimeoutError as error:
-        raise McpServerFailed(server=name, reason=f"it took longer than {seconds:g} s") from error
+        raise McpServerFailed(
+            server=name, reason=f"it took longer than {server.timeout:g} s"
+        ) from error
 
 
 @contextmanager

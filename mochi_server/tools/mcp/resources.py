@@ -65,17 +65,11 @@ class McpResourcePage:
 
 
 class McpResources:
-    """Lists and reads the resources of servers, which are started if they do not run.
+    """Lists and reads the resources of servers, which are started if they do not run."""
 
-    ``default_timeout``: seconds for a request of a server whose configuration names none.
-    """
-
-    def __init__(
-        self, servers: McpServers, reader: AttachmentReader, *, default_timeout: float | None
-    ) -> None:
+    def __init__(self, servers: McpServers, reader: AttachmentReader) -> None:
         self._servers = servers
         self._reader = reader
-        self._default_timeout = default_timeout
 
     async def list(self, name: str, cursor: str | None = None) -> McpResourcePage:
         """Return a page of a server's resources, as the server divides them.
@@ -100,7 +94,7 @@ class McpResources:
             )
 
         server = await self._server(name)
-        return await request_server(server, get, default_timeout=self._default_timeout)
+        return await request_server(server, get)
 
     async def read(self, name: str, uri: str, *, session_id: str) -> NewAttachment:
         """Read a resource that can be attached to a message of a session.
@@ -127,7 +121,7 @@ class McpResources:
                 return await client.read_resource(uri)
 
         server = self._servers.of_session(await self._server(name), session_id)
-        result = await request_server(server, get, default_timeout=self._default_timeout)
+        result = await request_server(server, get)
         if not result.contents:
             raise not_found("it has no content")
         parts = [_content_of(part) for part in result.contents]

@@ -53,8 +53,6 @@ class McpTool(Tool):
         facts: ServerFacts,
         server: McpServer,
         servers: McpServers,
-        *,
-        default_timeout: float | None,
     ) -> None:
         config = server.config
         self.described = described
@@ -67,7 +65,7 @@ class McpTool(Tool):
         self.source = f"{SOURCE_PREFIX}{config.name}"
         self.is_trusted = config.options.trusted
         self.sequential = False
-        self.timeout = config.options.timeout_seconds or default_timeout
+        self.timeout = server.timeout
         self._server = server
         self._servers = servers
 
@@ -173,16 +171,12 @@ class McpTool(Tool):
 
 
 class McpSource(ToolSource):
-    """The tools of all servers, as far as they are known: nothing waits for a server.
-
-    ``default_timeout``: seconds for a call of a server whose configuration names none.
-    """
+    """The tools of all servers, as far as they are known: nothing waits for a server."""
 
     name = "mcp"
 
-    def __init__(self, servers: McpServers, *, default_timeout: float | None) -> None:
+    def __init__(self, servers: McpServers) -> None:
         self.servers = servers
-        self._default_timeout = default_timeout
         self._version = -1
         self._tools: Sequence[McpTool] = ()
         self._groups: Mapping[str, Sequence[str]] = {}
@@ -281,13 +275,7 @@ class McpSource(ToolSource):
             if left_out:
                 problems.append(self._problem(_left_out(name, left_out)))
             for described in offered:
-                tool = McpTool(
-                    described,
-                    facts,
-                    server,
-                    self.servers,
-                    default_timeout=self._default_timeout,
-                )
+                tool = McpTool(described, facts, server, self.servers)
                 first = tools.setdefault(tool.name, tool)
                 if first is tool:
                     names.append(tool.name)

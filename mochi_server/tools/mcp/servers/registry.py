@@ -43,6 +43,7 @@ class McpServers:
 
     Args:
         config_file: The configuration.
+        default_timeout: Seconds for a request of a server whose configuration names none.
         builtin: Servers beside those of the file, which win where names are the same.
         idle_seconds: After so long without a call a server ends, until the next one.
         cache_folder: Where the tools of servers are kept between runs; None: nowhere.
@@ -54,6 +55,7 @@ class McpServers:
         self,
         config_file: McpConfigFile,
         *,
+        default_timeout: float | None,
         builtin: Sequence[McpServerConfig] = (),
         idle_seconds: float = 600.0,
         cache_folder: Path | None = None,
@@ -61,6 +63,7 @@ class McpServers:
         opener: TransportOpener | None = None,
     ) -> None:
         self.config_file = config_file
+        self.default_timeout = default_timeout
         self.closed = False
         self.version = 0
         """Grows whenever a list of tools may have changed."""

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import anyio
 
@@ -19,6 +19,8 @@ from .facts import ServerFacts
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
+
+    from .registry import McpServers
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +67,6 @@ class McpServerStatus:
     """The server's own names of tools that have changed since a person approved them."""
 
 
-class ServerOwner(Protocol):
-    """Connects servers, and keeps what they have said; see ``McpServers``."""
-
-    closed: bool
-
-    def connect(self, server: McpServer) -> McpConnection: ...
-
-    def keep_facts(self, server: McpServer) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
 class McpServer:
     """A server that is started when it is used; of one session, or shared by all.
@@ -84,7 +76,7 @@ class McpServer:
     """
 
     config: McpServerConfig
-    owner: ServerOwner
+    owner: McpServers
     session_id: str | None = None
     """Whose it is; None: it is shared."""
     facts: ServerFacts | None = None
@@ -102,6 +94,11 @@ class McpServer:
 
     def __post_init__(self) -> None:
         self.input = ServerInput(is_trusted=self.config.options.trusted)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds for a call or another request; None: no limit."""
+        return self.config.options.timeout_seconds or self.owner.default_timeout
 
     @property
     def state(self) -> State:

@@ -11,7 +11,7 @@ from mochi_server.errors import AttachmentUnsupported, McpResourceNotFound, McpS
 from mochi_server.sessions.attachments import AttachmentReader
 from mochi_server.tools.mcp.prompts import McpPrompts
 from mochi_server.tools.mcp.resources import McpResources
-from tests.support.mcp import SECONDS, Wire, mcp_source, tool, write_config
+from tests.support.mcp import Wire, mcp_source, tool, write_config
 from tests.support.waiting import until
 
 SERVER = """
@@ -56,10 +56,8 @@ async def test_prompts_and_resources_of_todays_protocol(tmp_path: Path) -> None:
     file.write_text(SERVER)
     write_config(tmp_path, sdk={"command": sys.executable, "args": [str(file)]})
     async with mcp_source(tmp_path) as source:
-        prompts = McpPrompts(source.servers, default_timeout=SECONDS)
-        resources = McpResources(
-            source.servers, AttachmentReader(max_bytes=1_000_000), default_timeout=SECONDS
-        )
+        prompts = McpPrompts(source.servers)
+        resources = McpResources(source.servers, AttachmentReader(max_bytes=1_000_000))
         guide = await prompts.get("sdk__guide")
         assert [(each.name, each.required) for each in guide.described.arguments] == [
             ("city", True),
@@ -97,7 +95,7 @@ async def test_messages_that_are_no_blocks_of_the_protocol_are_shown(tmp_path: P
     write_config(tmp_path, s=wire.entry())
     async with mcp_source(tmp_path) as source:
         await source.tool("s__t")
-        prompts = McpPrompts(source.servers, default_timeout=SECONDS)
+        prompts = McpPrompts(source.servers)
         other, own = sorted(await prompts.list(), key=lambda each: each.described.name)
         assert own.name == "s__p_q"
         assert other.name.startswith("s__p_q_")
