@@ -25,6 +25,14 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
         raise ValueError("it is nested too deeply") from error
 
 
+def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return the JSON value that a text writes, or else the text."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
+
+
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Parse JSON into values that our own encoder can write again; None for other text.
 

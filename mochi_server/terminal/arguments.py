@@ -18,12 +18,12 @@ from typing import Any, Final, TextIO
 
 from ..config import MochiServerSettings
 from ..config.installation import command_name, install_command
+from ..core.json_text import value_of
 from ..errors import JSONObject
 from .ask import CannotPrint, NothingThere, Question, ask
 from .client import Client, RequestRefused, ServerUnreachable
 from .connection import NoDataFolder, connected
 from .models import print_models
-from .values import value_of
 
 COMMANDS: Final = ("chat", "ask", "models", "completion")
 

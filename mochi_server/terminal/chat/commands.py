@@ -12,9 +12,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from ...core.aio import in_thread
+from ...core.json_text import value_of
 from ...errors import JSONObject
 from ..client import path_of
-from ..values import value_of
 from .conversation import TerminalConversation
 from .keyboard import Left
 

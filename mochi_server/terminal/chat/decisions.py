@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.json_text import parse_json
+from ...core.json_text import parse_json, value_of
 from ...errors import JSONObject
 from ..client import Client, RequestRefused, ServerUnreachable, path_of
-from ..values import value_of
 from .keyboard import Keyboard
 from .screen import Screen
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from ....core.json_text import parse_json
+from ....core.json_text import value_of
 from ..conversation import (
     Files,
     Node,
@@ -138,7 +138,7 @@ def _add_content(content: str, reply: ReplyBuilder, left_out: LeftOut) -> None:
             case "code_interpreter":
                 fenced = _FENCED.fullmatch(_SUMMARY.sub("", text, count=1))
                 language, code = fenced.groups() if fenced else ("", body)
-                output = _value_of(attributes.get("output", ""))
+                output = value_of(attributes.get("output", ""))
                 _add_code(code, language, output, reply, left_out)
             case kind:
                 reply.text(body)
@@ -160,17 +160,9 @@ def _split(content: str) -> Iterator[tuple[str, str]]:
         start = end + len(_CLOSING)
 
 
-def _value_of(text: str) -> object:
-    """Return what was stored as JSON; other texts as they are."""
-    try:
-        return parse_json(text)
-    except ValueError:
-        return text
-
-
 def _unquoted(text: str) -> str:
     """Return a text that was stored as JSON; others as they are."""
-    value = _value_of(text)
+    value = value_of(text)
     return value if isinstance(value, str) else text
 
 

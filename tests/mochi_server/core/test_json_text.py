@@ -1,10 +1,10 @@
-"""Values that a person writes."""
+"""JSON that models and other programs have written."""
 
 from __future__ import annotations
 
 import pytest
 
-from mochi_server.terminal.values import value_of
+from mochi_server.core.json_text import value_of
 
 
 @pytest.mark.parametrize("text", ["low", "[" * 5000, '{"a": '])
