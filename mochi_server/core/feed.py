@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
+from .aio import BackgroundTasks
 from .caller import current_caller
 
 MOST_UNREAD = 1000
@@ -87,6 +88,7 @@ class Feed(Generic[T]):
 
     def __init__(self) -> None:
         self._readers: set[FeedReader[T]] = set()
+        self._tasks = BackgroundTasks()
         self._closed = False
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ...core.aio import BackgroundTasks
 from ...core.caller import Caller, current_caller
 from ...core.feed import Feed, FeedReader
 from .confirmation import ConfirmationChange
@@ -18,7 +17,6 @@ class ConfirmationFeed(Feed[ConfirmationChange]):
     def __init__(self, store: ConfirmationStore) -> None:
         super().__init__()
         self._store = store
-        self._tasks = BackgroundTasks()
 
     async def reader(self, session_id: str | None = None) -> FeedReader[ConfirmationChange]:
         """Return a new reader; call its ``leave()`` when done.

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx2
@@ -27,7 +27,10 @@ from ..config.entry import McpServerConfig
 from ..secret_values import SecretValues
 from ..transports.http import LimitedClient
 from .addresses import AddressGuard
-from .tokens import AuthorizationNeeded, TokenFile
+from .tokens import AuthorizationNeeded
+
+if TYPE_CHECKING:
+    from .authorizations import McpAuthorizations
 
 # It logs tracebacks, which may quote an answer with tokens in it; failures are shown without.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
@@ -42,21 +45,6 @@ _ERROR_CODE = re.compile(
 )
 
 
-class Authorizations(Protocol):
-    """Lets persons authorize, and keeps the tokens; see ``McpAuthorizations``."""
-
-    @property
-    def tokens(self) -> TokenFile: ...
-    @property
-    def redirect_url(self) -> str: ...
-
-    def begin(self, config: McpServerConfig, secrets: SecretValues, scope: str | None) -> None: ...
-
-    async def show(self, name: str, url: str, state: str) -> None: ...
-
-    async def answer(self, state: str) -> JSONObject: ...
-
-
 class NotAuthorized(Exception):
     """A person or a server did not allow it; the text says why, and has no secret."""
 
@@ -69,7 +57,7 @@ class _Storage:
     """What the SDK keeps of one server."""
 
     def __init__(
-        self, url: str, authorizations: Authorizations, secrets: SecretValues, *, is_new: bool
+        self, url: str, authorizations: McpAuthorizations, secrets: SecretValues, *, is_new: bool
     ) -> None:
         self._url = url
         self._secrets = secrets
@@ -145,7 +133,7 @@ class _Provider(OAuthClientProvider):
     def __init__(
         self,
         url: str,
-        authorizations: Authorizations,
+        authorizations: McpAuthorizations,
         storage: _Storage,
         show: Callable[[str], Awaitable[None]],
         wait: Callable[[], Awaitable[AuthorizationCodeResult]],
@@ -213,9 +201,9 @@ class _Signer(_Provider):
 
 
 def sign(
-    config: McpServerConfig, authorizations: Authorizations, secrets: SecretValues
+    config: McpServerConfig, authorizations: McpAuthorizations, secrets: SecretValues
 ) -> httpx2.Auth:
-    """Return what signs the requests of a connection; see ``Authorizations.auth``."""
+    """Return what signs the requests of a connection; see ``McpAuthorizations.auth``."""
 
     async def need(url: str) -> None:
         await storage.check_unchanged()
@@ -232,7 +220,7 @@ def sign(
 
 async def authorize(
     config: McpServerConfig,
-    authorizations: Authorizations,
+    authorizations: McpAuthorizations,
     secrets: SecretValues,
     scope: str | None,
 ) -> None:
@@ -279,7 +267,7 @@ def _may_be_shown(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS)
 
 
-def _metadata(authorizations: Authorizations) -> OAuthClientMetadata:
+def _metadata(authorizations: McpAuthorizations) -> OAuthClientMetadata:
     return OAuthClientMetadata(
         client_name="mochi-server", redirect_uris=[AnyUrl(authorizations.redirect_url)]
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ....core.aio import BackgroundTasks
 from ....core.feed import Feed, FeedReader
 from ....errors import JSONObject
 from .connection import McpConnection
@@ -62,7 +61,6 @@ class McpFeed(Feed[McpChange]):
     def __init__(self, servers: McpServers) -> None:
         super().__init__()
         self._servers = servers
-        self._tasks = BackgroundTasks()
 
     async def reader(self) -> FeedReader[McpChange]:
         """Return a new reader; call its ``leave()`` when done."""
