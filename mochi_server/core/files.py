@@ -240,6 +240,14 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a private file, which lies beside it; make its folder if that is missing."""
+    make_folder(path.parent, private=True)
+    with locked(path.with_name(f".{path.name}.lock")):
+        yield
+
+
 def _write(
     path: Path, file: BinaryIO, parts: Iterable[bytes], old: os.stat_result | None
 ) -> os.stat_result:

@@ -25,8 +25,7 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.files import (
-    locked,
-    make_folder,
+    locked_file,
     read_plain,
     replace_file,
     restored_on_failure,
@@ -278,8 +277,7 @@ class RuleFile:
         """Write the changed rules and hold the lock; give whether a rule was added or removed."""
         with ExitStack() as held:
             try:
-                make_folder(self._path.parent, private=True)
-                held.enter_context(locked(self._path.with_name(f".{self._path.name}.lock")))
+                held.enter_context(locked_file(self._path))
                 rule_set = self._load()
                 if rule_set.problem is not None:
                     raise PoliciesInvalid(reason=rule_set.problem)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...core.aio import in_thread, in_thread_to_completion
-from ...core.files import locked, make_folder, read_plain, replace_file
+from ...core.files import locked_file, read_plain, replace_file
 from ...core.json_text import parse_json
 from ...core.parsed_file import ParsedFile
 
@@ -66,8 +66,7 @@ class ApprovedTools:
             return
         path = self._file.path
         try:
-            make_folder(path.parent, private=True)
-            with locked(path.with_name(f".{path.name}.lock")):
+            with locked_file(path):
                 self._refresh(self._file)
                 if not self._is_unreadable and self._merge(server, digests, only_new=only_new):
                     text = json.dumps(self._hashes, indent=2, sort_keys=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ....core.aio import in_thread, in_thread_to_completion
-from ....core.files import locked, make_folder, read_plain, replace_file, text_of
+from ....core.files import locked_file, read_plain, replace_file, text_of
 from ....core.parsed_file import FileVersion, file_version, is_steady
 from ....errors import (
     JSONObject,
@@ -195,8 +195,7 @@ class McpConfigFile:
     def _writing(self) -> Iterator[tuple[_Source, CommentedJson]]:
         """Hold the lock of the file, and give its present content."""
         try:
-            make_folder(self.path.parent, private=True)
-            with locked(self.path.with_name(f".{self.path.name}.lock")):
+            with locked_file(self.path):
                 source = self._source()
                 text = _text_of(source.path) if source.version is not None else "{}\n"
                 document = CommentedJson(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ....core.files import locked, make_folder, read_plain, replace_file
+from ....core.files import locked_file, read_plain, replace_file
 from ....core.json_text import parse_json
 from ....core.parsed_file import ParsedFile
 from ....errors import JSONObject
@@ -41,8 +41,7 @@ class TokenFile:
         Raises:
             OSError: The file cannot be written.
         """
-        make_folder(self._path.parent, private=True)
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
+        with locked_file(self._path):
             stored = self._read()
             old = stored.get(key_of(url))
             stored[key_of(url)] = {**(old if isinstance(old, dict) else {}), **values}
@@ -52,7 +51,7 @@ class TokenFile:
         """Remove everything about a server. Raises as ``update``."""
         if not self._path.exists():
             return
-        with locked(self._path.with_name(f".{self._path.name}.lock")):
+        with locked_file(self._path):
             stored = self._read()
             if stored.pop(key_of(url), None) is not None:
                 self._write(stored)
