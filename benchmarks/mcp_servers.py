@@ -25,6 +25,8 @@ from startup import MAX_SECONDS, NOBODY, ROOT, answers, free_port
 from mochi_server.tools.base import ToolContext
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
+from mochi_server.tools.mcp.servers.opening import TransportOpener
 from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
 
@@ -147,7 +149,9 @@ async def measure_calls(count: int) -> list[bool]:
         write_config(folder)
         config = json.loads((folder / "mcp.json").read_text())["mcpServers"]["s0"]
         (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"s0": config}}))
-        source = McpSource(McpServers(McpConfigFile(folder / "mcp.json"), default_timeout=60))
+        opener = TransportOpener(McpAuthorizations(folder, redirect_url=""))
+        servers = McpServers(McpConfigFile(folder / "mcp.json"), opener, default_timeout=60)
+        source = McpSource(servers)
         service = ToolExecutionService()
         async with Client(StdioServerParameters(**config)) as client:
             await source.wait_for(["s0__t0"], None)

@@ -311,18 +311,17 @@ def build_mcp_servers(settings: MochiServerSettings, launcher: SandboxLauncher) 
     from .tools.mcp.transports.sandboxed import workspace_server  # noqa: PLC0415
 
     is_kept = settings.session_storage != "memory"
+    opener = TransportOpener(
+        McpAuthorizations(settings.state_path, redirect_url=settings.mcp_callback_url),
+        variables=settings.tool_env,
+        working_dir=settings.tool_working_path,
+        launcher=launcher,
+    )
     return McpServers(
         McpConfigFile(settings.mcp_config_path, allowed_commands=settings.mcp_allowed_commands),
+        opener,
         default_timeout=settings.tool_timeout_seconds,
         cache_folder=settings.state_path / "mcp" if is_kept else None,
         approved_path=settings.approved_tools_path if is_kept else None,
         builtin=[workspace_server(settings.sandbox)] if settings.workspace_enabled else [],
-        opener=TransportOpener(
-            variables=settings.tool_env,
-            working_dir=settings.tool_working_path,
-            authorizations=McpAuthorizations(
-                settings.state_path, redirect_url=settings.mcp_callback_url
-            ),
-            launcher=launcher,
-        ),
     )

@@ -15,6 +15,7 @@ import anyio
 from mochi_server.protocol.events import Event
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolOutput
 from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
 from mochi_server.tools.mcp.servers.opening import TransportOpener
 from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
@@ -134,10 +135,12 @@ async def call(tool: McpTool, session_id: str = "s1", /, **arguments: Any) -> st
 async def mcp_source(folder: Path, **options: Any) -> AsyncIterator[Source]:
     """The tools of the servers in the folder's ``mcp.json``; all are ended at the end."""
     options.setdefault("cache_folder", folder / "cache")
+    persons = McpAuthorizations(folder / "state", redirect_url="http://localhost/callback")
+    options.setdefault("authorizations", persons)
     names = {"variables", "working_dir", "authorizations"} & options.keys()
     opener = TransportOpener(**{name: options.pop(name) for name in names})
     file = McpConfigFile(folder / "mcp.json")
-    source = Source(McpServers(file, default_timeout=60, opener=opener, **options))
+    source = Source(McpServers(file, opener, default_timeout=60, **options))
     try:
         yield source
     finally:

@@ -25,23 +25,23 @@ class TransportOpener:
     """Opens the transports of all servers.
 
     Args:
+        authorizations: Those of servers over HTTP.
         variables: Names of environment variables that servers get beside the usual few.
         working_dir: Working directory of servers that name none.
-        authorizations: Those of servers over HTTP; None: none is got.
         launcher: Returns the command to start instead, such as one that is confined.
     """
 
     def __init__(
         self,
+        authorizations: McpAuthorizations,
         *,
         variables: Collection[str] = (),
         working_dir: Path | None = None,
-        authorizations: McpAuthorizations | None = None,
         launcher: Launcher | None = None,
     ) -> None:
+        self.authorizations = authorizations
         self._variables = tuple(variables)
         self._working_dir = working_dir
-        self.authorizations = authorizations
         self._launcher = launcher
 
     @asynccontextmanager
@@ -61,15 +61,12 @@ class TransportOpener:
         config = await in_thread(server.config.expanded, allowed_commands)
         server.log.secrets.add(config.secrets)
         if config.url is not None:
-            auth = None
-            if self.authorizations is not None:
-                auth = self.authorizations.auth(config, server.log.secrets)
             transport = http_transport(
                 config.url,
                 headers=config.headers,
                 log=server.log,
                 on_end=on_end,
-                auth=auth,
+                auth=self.authorizations.auth(config, server.log.secrets),
                 is_sse=config.transport == "sse",
             )
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....core.aio import BackgroundTasks, in_daemon_thread, in_thread
-from ....errors import JSONObject, McpAuthorizationInvalid, McpServerExists
+from ....errors import JSONObject, McpServerExists
 from ...base import Problem
 from ..approvals import ApprovedTools
 from ..config.entry import CONFINES_NOTHING, UNCONFINED, McpServerConfig
@@ -43,24 +43,24 @@ class McpServers:
 
     Args:
         config_file: The configuration.
+        opener: Starts and reaches them.
         default_timeout: Seconds for a request of a server whose configuration names none.
         builtin: Servers beside those of the file, which win where names are the same.
         idle_seconds: After so long without a call a server ends, until the next one.
         cache_folder: Where the tools of servers are kept between runs; None: nowhere.
         approved_path: File of the descriptions of tools that a person has approved.
-        opener: Starts and reaches them.
     """
 
     def __init__(
         self,
         config_file: McpConfigFile,
+        opener: TransportOpener,
         *,
         default_timeout: float | None,
         builtin: Sequence[McpServerConfig] = (),
         idle_seconds: float = 600.0,
         cache_folder: Path | None = None,
         approved_path: Path | None = None,
-        opener: TransportOpener | None = None,
     ) -> None:
         self.config_file = config_file
         self.default_timeout = default_timeout
@@ -72,10 +72,9 @@ class McpServers:
         self._idle_seconds = idle_seconds
         self._cache = FactsCache(cache_folder)
         self.approved = ApprovedTools(approved_path)
-        self._opener = opener or TransportOpener()
-        self._authorizations = self._opener.authorizations
-        if self._authorizations is not None:
-            self._authorizations.on_authorized = self._authorized
+        self._opener = opener
+        self._authorizations = opener.authorizations
+        self._authorizations.on_authorized = self._authorized
         self._tasks = BackgroundTasks()
         self._config = McpConfig()
         self.servers: Mapping[str, McpServer] = {}
@@ -239,8 +238,6 @@ class McpServers:
 
     def _authorization_of(self, name: str) -> dict[str, Any]:
         """Return what else the status says while a person has to authorize, or did not."""
-        if self._authorizations is None:
-            return {}
         if (pending := self._authorizations.pending(name)) is not None:
             return {"state": "needs_authorization", "authorization_url": pending.url}
         failure = self._authorizations.failure(name)
@@ -248,12 +245,10 @@ class McpServers:
 
     def is_authorizing(self, name: str) -> bool:
         """Tell whether a person is being asked to authorize a server, or soon will be."""
-        return self._authorizations is not None and self._authorizations.is_under_way(name)
+        return self._authorizations.is_under_way(name)
 
     async def complete_authorization(self, state: str, answer: JSONObject) -> str:
         """Take what a browser has brought; see ``McpAuthorizations.complete``."""
-        if self._authorizations is None:
-            raise McpAuthorizationInvalid
         return await self._authorizations.complete(state, answer)
 
     def _authorized(self, name: str) -> None:
@@ -279,7 +274,7 @@ class McpServers:
         """Remove a server, and its tokens; see ``McpConfigFile.remove``."""
         config = (await self.config_file.read()).servers.get(name)
         await self.config_file.remove(name)
-        if config is not None and self._authorizations is not None:
+        if config is not None:
             await self._authorizations.forget(config)
         await self.status()
 
@@ -326,8 +321,7 @@ class McpServers:
             self._tending.cancel()
         every = [*self.servers.values(), *self._of_sessions.values(), *self._retired]
         await asyncio.gather(*(server.stop(CLOSED) for server in every))
-        if self._authorizations is not None:
-            await self._authorizations.aclose()
+        await self._authorizations.aclose()
         await self._tasks.drain(CLOSE_SECONDS)
 
     # What a server needs of all.
