@@ -92,8 +92,8 @@ class RequestBuilder:
     windows: DynamicContextWindowService
     attachments: AttachmentStore
     """The files of messages."""
-    files_of: str | None = None
-    """The session whose files they are; None: that of the conversation."""
+    files_of: str
+    """The session whose files they are."""
     setup: ModelSetup
     """Has the system prompt of a preset or an agent."""
     response_format: ResponseFormat | None = None
@@ -133,7 +133,7 @@ class RequestBuilder:
         messages = await write_out(
             request.messages,
             self.attachments,
-            self.files_of or session.session_id,
+            self.files_of,
             self.model.readable,
         )
         if self.is_prompted:
