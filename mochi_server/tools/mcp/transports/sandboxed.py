@@ -9,7 +9,7 @@ from typing import get_args
 
 from ....core.aio import in_thread
 from ....core.files import make_folder
-from ....sandbox import Sandbox, SandboxFolder, SandboxName, SandboxSpec, choose_sandbox
+from ....sandbox import Sandbox, SandboxFolder, SandboxName, SandboxSpec, make_sandbox
 from ....workspace.session_folders import SessionFolders
 from ..config.entry import McpOptions, McpServerConfig
 from ..servers.connection import ServerFailed
@@ -92,11 +92,11 @@ class SandboxLauncher:
             names: tuple[SandboxName | str, ...] = (AUTO, *get_args(SandboxName))
             if name not in names:
                 raise ServerFailed(f"there is no sandbox {name!r}, only {', '.join(names)}")
-            choice = await choose_sandbox(name)  # type: ignore[arg-type] # checked
-            if choice.sandbox is None:
-                raise ServerFailed(f"the sandbox {name!r} does not work here: {choice.problem}")
-            self._working[name] = choice.sandbox
-            return choice.sandbox
+            sandbox = make_sandbox(name)  # type: ignore[arg-type] # checked
+            if (problem := await sandbox.problem()) is not None:
+                raise ServerFailed(f"the sandbox {name!r} does not work here: {problem}")
+            self._working[name] = sandbox
+            return sandbox
 
 
 def _spec_of(config: McpServerConfig, command: StdioCommand) -> SandboxSpec:
