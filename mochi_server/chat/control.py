@@ -130,7 +130,7 @@ class RunControl:
             session_id=session_id,
             number=0,
             model=model,
-            started_at=self._queue.next_time(),
+            started_at=await self._queue.next_time(session_id),
             request=request.without_messages(),
             owner=metadata.owner,
         )

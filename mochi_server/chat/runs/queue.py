@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 import anyio
 
 from ...core.aio import BackgroundTasks, run_to_completion
-from ...core.clock import timestamp
+from ...core.clock import moment_of, timestamp
 from ...errors import (
     InternalError,
     MochiError,
@@ -65,13 +65,13 @@ class RunQueue:
         self._runs = runs
         self._queues: dict[str, deque[QueuedRun]] = {}
         self._tasks = BackgroundTasks()
-        self._accepted_at = datetime.min.replace(tzinfo=timezone.utc)
 
-    def next_time(self) -> str:
-        """Return when a run is accepted: each is later, also if the clock was set back."""
-        earliest = self._accepted_at + timedelta(microseconds=1)
-        self._accepted_at = max(datetime.now(timezone.utc), earliest)
-        return timestamp(self._accepted_at)
+    async def next_time(self, session_id: str) -> str:
+        """Return when a run is accepted: later than those that wait, also if a clock is behind."""
+        waiting = [one.started_at for one in await self._runs.waiting_elsewhere(session_id)]
+        waiting += [one.run.head.started_at for one in self._queues.get(session_id, ())]
+        later = [moment_of(each) + timedelta(microseconds=1) for each in waiting]
+        return timestamp(max((datetime.now(timezone.utc), *later)))
 
     def has(self, session_id: str) -> bool:
         """Return whether a run of the session waits."""

@@ -224,15 +224,20 @@ class RunRegistry:
 
         ``run``: one that waits here; then only those that were accepted before it count.
         """
+        return any(
+            run is None or (one.started_at, one.run_id) < (run.head.started_at, run.run_id)
+            for one in await self.waiting_elsewhere(session_id)
+        )
+
+    async def waiting_elsewhere(self, session_id: str) -> list[ListedRun]:
+        """Return the runs of a session that wait in queues of other processes, as far as known."""
         try:
             runs = await self._journal.runs({session_id})
         except StorageError:
-            return False  # it cannot be known now; turns go on
-        return any(
-            one.is_queued and one.is_held and one.run_id not in self._queued
-            for one in runs
-            if run is None or (one.started_at, one.run_id) < (run.head.started_at, run.run_id)
-        )
+            return []  # it cannot be known now; turns go on
+        return [
+            one for one in runs if one.is_queued and one.is_held and one.run_id not in self._queued
+        ]
 
     def is_running(self, session_id: str) -> bool:
         return session_id in self._sessions

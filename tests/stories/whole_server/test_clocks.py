@@ -156,6 +156,31 @@ async def test_a_turn_goes_on_and_keeps_its_session(place: Place) -> None:
 
 
 @needs_jumps
+async def test_messages_that_wait_at_two_processes_are_answered_in_their_order(
+    place: Place,
+) -> None:
+    async with place.jumping_server() as server, place.server() as other:
+        for hours in JUMPS:
+            reader, reading, question = await ask(server)
+            path, asked = f"/chat/{reader.session_id}/runs", []
+            for at in (other, server, other):
+                asked.append(f"{len(asked)} {saying(1)}")
+                body = {"message": asked[-1], "when_busy": "queue"}
+                status, run = await at.post(path, body)
+                assert (status, run["state"]) == (202, "queued")
+                place.time.jump(hours=hours)
+            await approve(server, question)
+            await completes(reader, reading, "It is noted.")
+            messages = f"/sessions/{reader.session_id}/messages"
+            _, found = await until(
+                lambda path=messages: server.get(path),
+                lambda answer: len(answer[1]["messages"]) == 10,
+            )
+            assert [each["content"] for each in found["messages"][4::2]] == asked
+            place.time.jump(hours=0)
+
+
+@needs_jumps
 async def test_a_question_waits_as_long_as_it_should(place: Place) -> None:
     async with place.jumping_server() as server, place.server() as other:
         for hours in JUMPS:
