@@ -10,11 +10,12 @@ from ..core.aio import in_thread, run_to_completion
 from ..errors import JSONObject, MessageNotFound, StorageError
 from .attachments import AttachmentStore
 from .manager import SessionManager
+from .rules import without_allowing
 from .session import ChatSession
-from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN, SessionMetadata
+from .types import FLAGS, FORKED_FROM, IMPORTED_FROM, RUN, SESSION_RULES, SessionMetadata
 
-NOT_COPIED = frozenset({RUN, IMPORTED_FROM, *FLAGS})
-"""Keys of the metadata that a fork does not have of its session."""
+NOT_COPIED = frozenset({RUN, IMPORTED_FROM, SESSION_RULES, *FLAGS})
+"""Keys of the metadata that a fork does not have of its session, or not as they are there."""
 
 
 async def fork_session(
@@ -25,11 +26,11 @@ async def fork_session(
 ) -> ChatSession:
     """Store a new session with the messages of another one up to one of them, and return it.
 
-    It has the settings, the title and the tags of the other one, and the attachments of its
-    messages; no summary for the list of sessions, none of old messages that it does not have all,
-    and no files of a workspace. After a reply that calls tools come the results of its calls. A
-    cancellation takes effect when it is stored. ``message_id``: the last message; None: all that
-    are stored.
+    It has the settings, the title and the tags of the other one, its rules that ask about calls or
+    deny them, and the attachments of its messages; no summary for the list of sessions, none of old
+    messages that it does not have all, and no files of a workspace. After a reply that calls tools
+    come the results of its calls. A cancellation takes effect when it is stored. ``message_id``:
+    the last message; None: all that are stored.
 
     Raises:
         MessageNotFound: The session has no such message.
@@ -65,6 +66,8 @@ def _copy_metadata(source: SessionMetadata, fork: SessionMetadata) -> None:
     for key, value in (source.model_extra or {}).items():
         if key not in NOT_COPIED:
             fork.set_optional(key, value)
+    rules = without_allowing(source.optional(SESSION_RULES))
+    fork.set_optional(SESSION_RULES, None if rules == [] else rules)
 
 
 def lines_until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:

@@ -21,6 +21,9 @@ from mochi_server.errors import (
     PolicyNotFound,
 )
 from mochi_server.protocol.events import Event
+from mochi_server.sessions import ChatSession
+from mochi_server.sessions.fork import fork_session
+from mochi_server.sessions.imports.session_file import import_session_file
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.state.statements import Statements
 from tests.support.disk import full_disk
@@ -284,6 +287,83 @@ async def test_what_cannot_be_remembered_leaves_the_call_open_and_no_rule(
         await inbox.decide(name, approved=True, remember="session")
     assert [len(each.rules) for each in await inbox.rules(session)] == [1, 0]
     assert results(await read_all(log)) == ["wrote notes/a"]
+
+
+async def keep_rules(engine: Bench, session: str, *rules: dict[str, Any]) -> None:
+    """Write rules into the file of a session."""
+
+    def write(found: ChatSession) -> None:
+        found.metadata.set_optional("policies", [*rules])
+
+    await engine.sessions.update(session, write)
+
+
+async def copy_of(engine: Bench, session: str, way: str) -> str:
+    """Make a copy of a session that never asks, and return its id."""
+    if way == "fork":
+        fork = await fork_session(engine.sessions, engine.runtime.attachments, session)
+        return fork.session_id
+    content = engine.path(session).read_bytes()
+    if way == "file":
+        engine.path("restored").write_bytes(content)
+        return "restored"
+    copy = (await import_session_file(engine.sessions, content, new_id=True)).session_id
+
+    def ask_never(found: ChatSession) -> None:
+        found.metadata.tool_settings = ToolSettings(
+            tools=["write"], execution_policy="never_confirm"
+        )
+
+    await engine.sessions.update(copy, ask_never)
+    return copy
+
+
+@pytest.mark.parametrize("way", ["fork", "import", "file"])
+@pytest.mark.parametrize("names", ["itself", "another", None])
+async def test_a_denial_of_a_session_holds_in_its_copies(
+    engine: Bench, ollama: FakeOllama, way: str, names: str | None
+) -> None:
+    """Whichever session the rule names: it is in the file of this one."""
+    session = await session_of(engine, "never_confirm")
+    named = session if names == "itself" else names
+    rule = {"tool": "write", "action": "deny", "arguments": {"path": "no/*"}, "session_id": named}
+    await keep_rules(engine, session, {"id": "mine", **rule})
+    copy = await copy_of(engine, session, way)
+    for each in (session, copy):
+        order(ollama, "no/a", "notes/a")
+        found = results(await engine.turn(each))
+        assert found == ["TOOL_EXECUTION_DENIED", "wrote notes/a"]
+        _, own = await engine.runtime.inbox.rules(each)
+        assert [rule.session_id for rule in own.rules] == [each if named else None]
+        assert [rule.id for rule in own.rules] == ["mine"]
+    await engine.runtime.inbox.remove_rule("mine", copy)
+    order(ollama, "no/a")
+    assert results(await engine.turn(copy)) == ["wrote no/a"]
+
+
+@pytest.mark.parametrize("way", ["fork", "import", "file"])
+async def test_what_was_remembered_for_a_session_is_asked_about_in_its_copies(
+    engine: Bench, ollama: FakeOllama, way: str
+) -> None:
+    order(ollama, "notes/a")
+    session = await session_of(engine)
+    log = await engine.start(session)
+    await engine.runtime.inbox.decide(
+        await asked(engine, session), approved=True, remember="session"
+    )
+    assert results(await read_all(log)) == ["wrote notes/a"]
+    copy = await copy_of(engine, session, way)
+    settings = ToolSettings(tools=["write"], execution_policy="always_confirm")
+    await engine.sessions.update(
+        copy, lambda found: setattr(found.metadata, "tool_settings", settings)
+    )
+    assert [each.rules for each in await engine.runtime.inbox.rules(copy)] == [(), ()]
+    order(ollama, "notes/b")
+    log = await engine.start(copy)
+    await engine.chat.confirm(copy, await asked(engine, copy), approved=False)
+    assert results(await read_all(log)) == ["TOOL_EXECUTION_DENIED"]
+    (rule,) = (await engine.runtime.inbox.rules(session))[1].rules
+    assert rule.session_id == session
 
 
 async def test_a_stopped_turn_denies_its_question(engine: Bench, ollama: FakeOllama) -> None:

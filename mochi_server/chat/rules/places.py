@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ...errors import JSONObject, MochiError, PoliciesInvalid
@@ -129,7 +129,20 @@ def _rule_set_of(session: ChatSession) -> RuleSet:
     rule_set = RuleSet() if stored is None else read_rules(stored)
     if rule_set.problem is not None:
         return RuleSet(problem=f"session {session.session_id}: {rule_set.problem}")
-    return rule_set
+    return RuleSet(tuple(_own_rules(rule_set.rules, session.session_id)))
+
+
+def _own_rules(rules: Sequence[CallRule], session_id: str) -> Iterator[CallRule]:
+    """Yield the rules that hold in a session, of those in its file.
+
+    The file may be a copy of another session's: then a rule may name that session. What it denies,
+    or asks about, holds in the copy as well; what it allows does not.
+    """
+    for rule in rules:
+        if rule.session_id in (None, session_id):
+            yield rule
+        elif rule.action != "allow":
+            yield replace(rule, session_id=session_id)
 
 
 def _readable(session: ChatSession) -> tuple[CallRule, ...]:

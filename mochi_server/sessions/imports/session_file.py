@@ -13,6 +13,7 @@ from ...core.space import room_of
 from ...errors import CannotImport, SessionExists, SessionNotFound
 from ..codec import Document, NotASession, assemble, disassemble, encode
 from ..manager import SessionManager
+from ..rules import without_allowing
 from ..storage.base import SESSION_ID
 from ..types import OWNER, SESSION_RULES, TOOL_POLICIES, SessionMetadata, ToolExecutionPolicy
 from ..versions import LEGACY_FLAG, NotMetadata, read_metadata, version_of
@@ -118,16 +119,11 @@ def _ask_always(head: dict[str, Any]) -> bool:
 
 
 def _drop_allowing_rules(head: dict[str, Any]) -> bool:
-    """Keep only rules that ask or deny, and return whether any other one was there."""
+    """Drop the rules that allow calls, and return whether any was there."""
     rules = head.get(SESSION_RULES)
     if rules is None:
         return False
-    kept = [
-        rule
-        for rule in (rules if isinstance(rules, list) else [])
-        if isinstance(rule, dict) and rule.get("action") in {"ask", "deny"}
-    ]
-    head[SESSION_RULES] = kept
+    head[SESSION_RULES] = kept = without_allowing(rules)
     return bool(kept != rules)
 
 

@@ -60,6 +60,38 @@ async def test_a_fork_whose_client_leaves_has_its_attachments(tmp_path):
     assert await store.read(fork_id, kept.attachment_id) == b"kept"
 
 
+@pytest.mark.parametrize(
+    ("rules", "copied"),
+    [
+        ([{"tool": "a", "action": "allow"}], None),
+        (
+            [
+                {"tool": "a", "action": "allow", "session_id": "source"},
+                {"tool": "b", "action": "deny", "session_id": "source"},
+                {"tool": "c", "action": "ask"},
+            ],
+            [
+                {"tool": "b", "action": "deny", "session_id": "source"},
+                {"tool": "c", "action": "ask"},
+            ],
+        ),
+        ([{"tool": "a", "action": "Allow"}, 5], [{"tool": "a", "action": "Allow"}, 5]),
+        ({"action": "allow"}, {"action": "allow"}),
+        ({}, {}),
+    ],
+    ids=["allows", "some", "no rules", "no list", "no list, empty"],
+)
+async def test_a_fork_has_no_rules_that_allow_calls(tmp_path, rules, copied):
+    """What cannot be understood stays: with it every call is asked about."""
+    sessions = SessionManager(MemoryStorage())
+    await sessions.create("m", session_id="source")
+    async with sessions.edit("source") as source:
+        source.metadata.set_optional("policies", rules)
+    fork = await fork_session(sessions, AttachmentStore(tmp_path), "source")
+    assert fork.metadata.optional("policies") == copied
+    assert (await sessions.get("source")).metadata.optional("policies") == rules
+
+
 async def test_a_fork_leaves_another_session_that_has_its_first_id_alone(tmp_path, monkeypatch):
     """Ids are the same after each start in test mode."""
     sessions, store = SessionManager(MemoryStorage()), AttachmentStore(tmp_path)

@@ -83,6 +83,27 @@ async def test_a_session_that_asks_anyway_is_stored_byte_for_byte(imports, setti
     assert (imports.sessions.storage.folder / "a.json").read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        ([{"tool": "a", "action": "allow"}], []),
+        (
+            [{"tool": "a", "action": "allow"}, {"tool": "b", "action": "deny", "session_id": "a"}],
+            [{"tool": "b", "action": "deny", "session_id": "a"}],
+        ),
+        ([{"tool": "b", "action": "Deny"}, 5], [{"tool": "b", "action": "Deny"}, 5]),
+        ({"action": "allow"}, {"action": "allow"}),
+    ],
+    ids=["allows", "some", "no rules", "no list"],
+)
+async def test_an_imported_session_has_no_rules_that_allow_calls(imports, rules, kept):
+    """What cannot be understood stays: with it every call is asked about."""
+    content = json.dumps({"metadata": {"session_id": "a", "policies": rules}}).encode()
+    done = await import_session_file(imports.sessions, content)
+    assert done.policies_changed is (kept != rules)
+    assert imports.stored("a")["metadata"]["policies"] == kept
+
+
 @pytest.mark.parametrize("new_id", [False, True])
 async def test_a_server_lists_an_imported_session_at_once(imports, new_id):
     imports.sessions.catalogue.watch()
