@@ -670,6 +670,26 @@ async def test_decisions_of_the_inbox_count_as_well(client, server):
     assert [item.type for item in made.output] == ["mcp_call", "message"]
 
 
+async def test_a_call_of_a_conversation_that_is_not_kept_is_not_remembered_for_it(client, server):
+    replies = [calls("add", a=2, b=3)], [says("Done.")]
+
+    async def decide() -> None:
+        _, listed = await until(
+            lambda: server.get("/confirmations"), lambda answer: answer[1]["confirmations"]
+        )
+        path = f"/confirmations/{listed['confirmations'][0]['confirmation_id']}"
+        status, answer = await server.post(path, {"approved": True, "remember": "session"})
+        assert (status, answer["error"]["code"]) == (422, "VALIDATION_ERROR")
+        assert "not kept" in answer["error"]["message"]
+        status, _ = await server.post(path, {"approved": True})
+        assert status == 200
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(decide)
+        made = await create(client, *replies, tools=[SERVER_ADD], store=False)
+    assert made.output_text == "Done."
+
+
 async def test_a_response_says_what_its_request_asked_for(client):
     """With all fields, none null that Open Responses has as numbers."""
     city = {**WEATHER, "strict": True}

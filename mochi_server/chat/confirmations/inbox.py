@@ -15,7 +15,7 @@ from ...core.aio import in_thread
 from ...core.audit import NO_AUDIT_LOG, AuditLog
 from ...core.caller import current_caller, may_see, require
 from ...core.clock import timestamp
-from ...errors import InvalidRequest, JSONObject, PolicyNotFound
+from ...errors import InvalidRequest, JSONObject, PolicyNotFound, SessionNotFound
 from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
 from ...tools.functions.results import object_or_empty
@@ -136,8 +136,8 @@ class ConfirmationInbox:
             Forbidden: the caller lacks the right ``tools``; or ``admin``, for a rule that would
                 hold in sessions of others.
             ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
-            InvalidRequest: the changed arguments do not fit the tool, or the patterns do not fit
-                the call; it still waits.
+            InvalidRequest: the changed arguments do not fit the tool, the patterns do not fit the
+                call, or its session is not kept and can remember nothing; it still waits.
             ConfirmationUnavailable: the store cannot be reached, or the rule not be kept.
         """
         require("tools")
@@ -273,6 +273,8 @@ class ConfirmationInbox:
         """
         if confirmation.elicitation is not None:
             raise InvalidRequest("An answer to a tool cannot be remembered.")
+        if remember == "session":
+            await self._check_kept(confirmation.session_id)
         call = CallFacts(
             confirmation.tool_name,
             confirmation.arguments if arguments is None else arguments,
@@ -284,6 +286,21 @@ class ConfirmationInbox:
             return await in_thread(rule_of, call, patterns, created_at=now, created_by=name)
         except ValueError as error:
             raise InvalidRequest(f"This cannot be remembered: {error}") from error
+
+    async def _check_kept(self, session_id: str) -> None:
+        """Check that a session is kept, so that it can have rules.
+
+        Raises:
+            InvalidRequest: it is not: a conversation of a client, or a call without one.
+        """
+        try:
+            await self.rule_places.sessions.check_exists(session_id)
+        except SessionNotFound as error:
+            text = (
+                "This cannot be remembered for the session, which is not kept: approve the call "
+                'without "remember", or for all sessions.'
+            )
+            raise InvalidRequest(text, details={"session_id": session_id}) from error
 
 
 def _check_rules_of_all() -> None:

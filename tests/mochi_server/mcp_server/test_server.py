@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from mochi_server import Runtime
 from mochi_server.config import load_settings
-from mochi_server.errors import ServerBusy
+from mochi_server.errors import InvalidRequest, ServerBusy
 from mochi_server.mcp_server.client_runs import _question_of
 from mochi_server.mcp_server.direct_call import start_call
 from mochi_server.protocol.events import ConfirmationRequired
@@ -337,6 +337,27 @@ async def test_somebody_else_may_decide_first(runtime):
             await runtime.inbox.decide(pending.confirmation_id, approved=True)
     assert text_of(results[0]) == "wrote nothing"
     assert [record[2] for record in await records(runtime)] == ["library"]
+
+
+async def test_a_call_without_a_session_is_not_remembered_for_one(runtime):
+    person = Person(gate=anyio.Event())
+    async with client_of(runtime, LEGACY, person=person) as client:
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await client.call_tool("write", {}))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await person.asked.wait()
+            [pending] = await runtime.confirmations.pending()
+            name = pending.confirmation_id
+            with pytest.raises(InvalidRequest, match="not kept"):
+                await runtime.inbox.decide(name, approved=True, remember="session")
+            assert await runtime.confirmations.pending() == [pending]
+            await runtime.inbox.decide(name, approved=True, remember="tool")
+    assert text_of(results[0]) == "wrote nothing"
+    assert [each.session_id for each in (await runtime.inbox.rules())[0].rules] == [None]
 
 
 async def test_a_turn_is_a_tool(ollama, runtime, era):
