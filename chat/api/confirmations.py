@@ -137,6 +137,11 @@ class OpenConfirmation(ResponseModel):
         description="What an approval may be remembered as, the narrowest first; absent if no rule "
         "would allow the call from now on.",
     )
+    session_kept: bool = Field(
+        default=True,
+        description="False where the server keeps no session, so that `remember` cannot be "
+        "`session`; else absent.",
+    )
     asked_at: Timestamp
     expires_at: Timestamp | None = Field(description="Null: it waits without limit.")
     agent_name: str | None = Field(

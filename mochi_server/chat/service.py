@@ -264,6 +264,7 @@ class ChatService:
             run_id=run.run_id,
             session_id=run.head.session_id,
             owner=run.head.owner,
+            session_kept=not self.is_temporary,
             timeout=self.confirmation_timeout if seconds is None else seconds,
             wait=run.head.request.wait is not False,
             is_given_up=run.is_given_up,

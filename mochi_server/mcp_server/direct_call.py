@@ -110,6 +110,7 @@ def _calls_of(run: Run, runtime: Runtime, tool: Tool, *, can_ask: bool) -> ToolC
             run_id=head.run_id,
             session_id=head.session_id,
             owner=head.owner,
+            session_kept=False,
             timeout=runtime.chat.confirmation_timeout,
             wait=can_ask,
         ),

@@ -234,6 +234,8 @@ class ConfirmationRequired(FieldPayload):
     """Why a person is asked whatever policies and rules allow; nothing is hidden in it."""
     suggestions: Sequence[JSONObject] = ()
     """What an approval may be remembered as, the narrowest first: ``patterns`` and ``allows``."""
+    session_kept: bool = True
+    """Whether the session is kept, so that an approval can be remembered for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import re
 
@@ -209,6 +210,28 @@ async def test_a_person_chooses_what_an_approval_allows_from_now_on(shared):
         _, body = await shared.server.get("/policies", params={"session_id": session})
         found = {each.get("session_id"): each["arguments"] for each in body["policies"]}
         assert found == {session: {"path": "notes/*"}, None: {"path": "c/d"}}
+
+
+async def test_an_approval_of_what_is_not_kept_is_not_remembered_for_a_conversation(shared):
+    script = scripted(writing("a"), "All done.")
+    body = {
+        "model": "lorem",
+        "messages": [{"role": "user", "content": script}],
+        "tools": [{"type": "mochi", "names": ["write"]}],
+    }
+
+    async def ask() -> str:
+        url = f"{shared.server.url}/v1/chat/completions"
+        async with shared.server.http.post(url, json=body) as response:
+            return await response.text()
+
+    asking = asyncio.create_task(ask())
+    async with shared.page("/#/inbox") as page:
+        choice = page.get_by_role("combobox", name="Remember")
+        await expect(choice.get_by_role("option")).to_have_text(["no", "everywhere"])
+        await press(page, "Approve")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    assert "All done." in await asyncio.wait_for(asking, 30)
 
 
 async def test_what_an_approval_allows_from_now_on_is_seen_whole(shared):

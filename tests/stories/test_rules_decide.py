@@ -210,6 +210,7 @@ async def test_what_is_suggested_with_a_question_is_remembered_and_no_more(
     name = await asked(engine, session)
     (waiting,) = await engine.chat.confirmations(session)
     suggestions = waiting["suggestions"]
+    assert "session_kept" not in waiting
     assert [(each["patterns"], each["allows"]) for each in suggestions] == [
         ({"path": "notes/a", "text": "x"}, "this call again, with exactly the same arguments"),
         ({"path": "notes/*"}, "path: any name in the folder notes; other arguments: anything"),

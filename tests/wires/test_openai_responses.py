@@ -677,7 +677,9 @@ async def test_a_call_of_a_conversation_that_is_not_kept_is_not_remembered_for_i
         _, listed = await until(
             lambda: server.get("/confirmations"), lambda answer: answer[1]["confirmations"]
         )
-        path = f"/confirmations/{listed['confirmations'][0]['confirmation_id']}"
+        (waiting,) = listed["confirmations"]
+        assert waiting["session_kept"] is False
+        path = f"/confirmations/{waiting['confirmation_id']}"
         status, answer = await server.post(path, {"approved": True, "remember": "session"})
         assert (status, answer["error"]["code"]) == (422, "VALIDATION_ERROR")
         assert "not kept" in answer["error"]["message"]

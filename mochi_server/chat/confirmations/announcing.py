@@ -36,6 +36,7 @@ def announcement_of(confirmation: Confirmation) -> ConfirmationRequired:
         shown=confirmation.shown,
         notice=confirmation.notice,
         suggestions=confirmation.suggestions,
+        session_kept=confirmation.session_kept,
     )
 
 

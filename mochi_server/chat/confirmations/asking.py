@@ -98,6 +98,8 @@ class Confirmations:
     """Session of the person's conversation."""
     owner: str | None = None
     """To whom that belongs."""
+    session_kept: bool = True
+    """Whether that is kept, so that it can have rules."""
     timeout: float = 300.0
     """Seconds after which a confirmation expires; 0: never."""
     wait: bool = True
@@ -291,6 +293,7 @@ class Confirmations:
             agent_name=self.agent_name,
             agent_call_id=self.agent_call_id,
             notice=asked.notice,
+            session_kept=self.session_kept,
         )
 
     async def _wait(self, confirmation: Confirmation) -> ConfirmationDecision:

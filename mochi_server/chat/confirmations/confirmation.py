@@ -70,6 +70,8 @@ class Confirmation(FieldPayload):
     """Why a person is asked whatever policies and rules allow, for a person to read."""
     suggestions: Sequence[JSONObject] = ()
     """Payloads of ``RuleSuggestion``: what an approval may be remembered as."""
+    session_kept: bool = True
+    """Whether its session is kept, so that an approval can be remembered for it."""
 
     def __post_init__(self) -> None:
         """Check the times, which may come from a file.

@@ -10,7 +10,9 @@ from ..client import Client, RequestRefused, ServerUnreachable, path_of
 from .keyboard import Keyboard
 from .screen import Screen
 
-_CHOICES = "y: yes, n: no, e: edit, s: remember for this session, t: for all sessions"
+_CHOICES = "y: yes, n: no, e: edit"
+_REMEMBER = {"s": "session", "t": "tool"}
+_REMEMBER_CHOICES = {"s": "remember for this session", "t": "remember for all sessions"}
 _NO_RULE = "This cannot be remembered: no rule would surely allow this call."
 _ENTER = "/Enter"
 _NOT_OPEN = {"CONFIRMATION_NOT_FOUND", "TOOL_CONFIRMATION_TIMEOUT"}
@@ -65,8 +67,10 @@ class Decisions:
 
     async def _decision(self, confirmation: JSONObject, *, may_skip: bool) -> JSONObject | None:
         skip = ", Enter: later" if may_skip else ""
+        letters = ["s", "t"] if confirmation.get("session_kept", True) else ["t"]
+        keys = "/".join(["y", "n", "e", *letters])
         while True:
-            line = await self._keyboard.line(f"Run it? [y/n/e/s/t{_ENTER * may_skip}/?] ")
+            line = await self._keyboard.line(f"Run it? [{keys}{_ENTER * may_skip}/?] ")
             answer = line.strip().lower()
             if not answer and may_skip:
                 return None
@@ -75,18 +79,18 @@ class Decisions:
             if answer in {"n", "no"}:
                 reason = await self._keyboard.line("Reason, for the model (Enter: none): ")
                 return {"approved": False, **({"reason": reason} if reason.strip() else {})}
-            if answer in {"s", "t"}:
+            if answer in letters:
                 patterns = await self._patterns(confirmation.get("suggestions", []))
                 if patterns is not None:
-                    remember = "session" if answer == "s" else "tool"
-                    return {"approved": True, "remember": remember, "patterns": patterns}
+                    return {"approved": True, "remember": _REMEMBER[answer], "patterns": patterns}
                 continue
             if answer == "e":
                 arguments = await self._edited(str(confirmation["shown"]))
                 if arguments is not None:
                     return {"approved": True, "arguments": arguments}
                 continue
-            self._screen.note(_CHOICES + skip)
+            remember = "".join(f", {each}: {_REMEMBER_CHOICES[each]}" for each in letters)
+            self._screen.note(_CHOICES + remember + skip)
 
     async def _patterns(self, suggestions: Any) -> JSONObject | None:  # noqa: ANN401 - any JSON
         """Ask which calls are allowed from now on; None: none."""

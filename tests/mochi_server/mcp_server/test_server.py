@@ -351,6 +351,7 @@ async def test_a_call_without_a_session_is_not_remembered_for_one(runtime):
             group.start_soon(call)
             await person.asked.wait()
             [pending] = await runtime.confirmations.pending()
+            assert not pending.session_kept
             name = pending.confirmation_id
             with pytest.raises(InvalidRequest, match="not kept"):
                 await runtime.inbox.decide(name, approved=True, remember="session")

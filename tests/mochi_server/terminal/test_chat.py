@@ -12,6 +12,7 @@ import socket
 import socketserver
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
@@ -315,6 +316,37 @@ def test_what_runs_is_joined_and_decided_from_anywhere(server, tmp_path):
             terminal.see("It is done.\n")
         terminal.say("Hello again")
         terminal.see("\nHello again\n")
+
+
+def test_an_approval_of_what_is_not_kept_is_not_remembered_for_a_session(server, tmp_path):
+    body = {
+        "model": "lorem",
+        "messages": [{"role": "user", "content": calculating("6 * 7", "It is done.")}],
+        "tools": [{"type": "mochi", "names": ["calculate"]}],
+    }
+    request = urllib.request.Request(
+        f"{server.url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    answers = []
+
+    def ask() -> None:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answers.append(response.read())
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asyncio.run(until(lambda: api(server.url, "GET", "/confirmations")["confirmations"]))
+    with chat(server, tmp_path) as terminal:
+        terminal.say("/inbox")
+        terminal.see("Run it? [y/n/e/t/Enter/?]")
+        terminal.enter("s")
+        terminal.see("y: yes, n: no, e: edit, t: remember for all sessions, Enter: later")
+        terminal.see("Run it?", 2)
+        terminal.enter("y")
+        asking.join(60)
+    assert b"It is done." in answers[0]
 
 
 def test_a_tool_that_asks_the_model_says_so_below_its_call(tmp_path):

@@ -147,7 +147,7 @@ export function Decision({ confirmation, onDecided = () => {} }) {
       ${suggestions.length > 0 && html`<label class="inline-field">${t.remember}
         <select value=${remember} onChange=${(event) => { willMove(); setRemember(event.target.value); }}>
           <option value="">${t.rememberNot}</option>
-          <option value="session">${t.rememberSession}</option>
+          ${confirmation.session_kept !== false && html`<option value="session">${t.rememberSession}</option>`}
           <option value="tool">${t.rememberTool}</option>
         </select>
       </label>`}
