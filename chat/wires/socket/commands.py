@@ -14,7 +14,6 @@ from mochi_server.chat.journal.records import GOING_ON
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.core.caller import Right, current_caller, require, serving
 from mochi_server.errors import InvalidRequest, JSONObject, MochiError, RunNotFound, SessionNotFound
-from mochi_server.protocol.messages import now
 
 from ...api.chat import begin_run
 from ...api.chat_bodies import ChatRequest
@@ -35,12 +34,13 @@ class Commands:
         self._outlet = outlet
         self._watches = watches
         self._place = Place()
-        self._since = ""
-        """When the place was chosen."""
         self._is_executing = False
         self._caller = current_caller()
-        self._read: set[str] = set()
-        """Runs of the place that this socket has read, or was told of as going on."""
+        self._seen: set[str] | None = set()
+        """Runs of the place that had begun before it was chosen, or that this socket has read.
+
+        None while it could not be asked for the former.
+        """
         self._known: dict[
             str, tuple[Right, type[BaseModel], Callable[[Any], Awaitable[JSONObject]]]
         ] = {
@@ -66,8 +66,20 @@ class Commands:
         """The session that the socket talks to; None if there is none yet."""
         return self._place.session_id
 
-    async def follow(self, run: ListedRun) -> None:
-        """Read a run of the session, if it has begun since the socket talks to it.
+    async def follow(self, session_id: str, runs: list[ListedRun]) -> None:
+        """Read those runs of the session that have begun since the socket talks to it.
+
+        Args:
+            session_id: The session.
+            runs: All of its runs that are in no queue, the first one first.
+        """
+        if self._seen is None and session_id == self._place.session_id:
+            self._seen = {run.run_id for run in runs}
+        for run in runs:
+            await self._follow(run)
+
+    async def _follow(self, run: ListedRun) -> None:
+        """Read a run, if it is new.
 
         Not while a frame is executed, which may begin or read it, nor where it cannot be read
         now: the caller tries again.
@@ -89,20 +101,22 @@ class Commands:
         return (
             not self._is_executing
             and run.session_id == self._place.session_id
-            and run.run_id not in self._read
-            and run.started_at >= self._since
+            and self._seen is not None
+            and run.run_id not in self._seen
         )
 
     def _add(self, run_id: str, reader: LogReader) -> None:
-        self._read.add(run_id)
+        if self._seen is not None:
+            self._seen.add(run_id)
         self._watches.add(run_id, reader)
 
     async def _go_to(self, place: Place) -> JSONObject:
         """Talk to a place, and return what clients are told about it."""
-        since = now()
+        seen = await _begun_runs(place.session_id)
         data = await _describe(place)
-        self._place, self._since = place, since
-        self._read = {str(data["run_id"])} if "run_id" in data else set()
+        if seen is not None and "run_id" in data:
+            seen.add(str(data["run_id"]))
+        self._place, self._seen = place, seen
         return data
 
     async def execute(self, client_frame: ClientFrame) -> JSONObject:
@@ -136,7 +150,6 @@ class Commands:
                 session_id, request, wait=request.confirmations != "deny", model=place.model
             )
         self._place = place.model_copy(update={"session_id": session_id})
-        self._since = self._since or now()
         self._add(started.run_id, started.reader)
         return {"run_id": started.run_id, "session_id": session_id, "state": started.state}
 
@@ -193,6 +206,16 @@ class Commands:
         self._watches.leave(abandon=False)
         await self._outlet.send(frame("session:switched", data))
         return data
+
+
+async def _begun_runs(session_id: str | None) -> set[str] | None:
+    """Return the runs of a session that have begun; None where they cannot be listed now."""
+    if session_id is None:
+        return set()
+    try:
+        return await get_runtime().runs.begun_runs(session_id)
+    except MochiError:
+        return None
 
 
 async def _describe(place: Place) -> JSONObject:

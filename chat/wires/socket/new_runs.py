@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from mochi_project.runtime import get_runtime
+from mochi_server.chat.journal.base import ListedRun
 from mochi_server.core.aio import BackgroundTasks
 from mochi_server.errors import MochiError
 
@@ -63,8 +64,10 @@ class NewRuns:
                 by_session.setdefault(session_id, []).append(socket.commands)
         if not by_session:
             return
+        runs: dict[str, list[ListedRun]] = {session_id: [] for session_id in by_session}
         for run in reversed(await get_runtime().runs.all_runs(by_session)):
-            if run.state == "queued":
-                continue
-            for commands in by_session.get(run.session_id, ()):
-                await commands.follow(run)
+            if run.state != "queued":
+                runs[run.session_id].append(run)
+        for session_id, sockets in by_session.items():
+            for commands in sockets:
+                await commands.follow(session_id, runs[session_id])

@@ -428,6 +428,21 @@ class RunRegistry:
         The latest first, those in queues last and in order.
         """
         await self.others.recover_dead()
+        runs = await self._listed(session_ids)
+        in_order = sorted(runs.values(), key=lambda run: (run.started_at, run.run_id))
+        queued = [run for run in in_order if run.state == "queued"]
+        return [run for run in reversed(in_order) if run.state != "queued"] + queued
+
+    async def begun_runs(self, session_id: str) -> set[str]:
+        """Return the ids of the runs of a session that are in no queue, also of those that ended.
+
+        Raises:
+            StorageError: the runs of other processes cannot be read now.
+        """
+        runs = await self._listed((session_id,))
+        return {run_id for run_id, run in runs.items() if run.state != "queued"}
+
+    async def _listed(self, session_ids: Container[str] | None) -> dict[str, ListedRun]:
         own: list[RunInQueue] = [*self._running.values(), *self._queued.values()]
         runs = {
             head.run_id: ListedRun(
@@ -443,9 +458,7 @@ class RunRegistry:
         }
         for one in await self._journal.runs(session_ids):
             runs.setdefault(one.run_id, one)
-        in_order = sorted(runs.values(), key=lambda run: (run.started_at, run.run_id))
-        queued = [run for run in in_order if run.state == "queued"]
-        return [run for run in reversed(in_order) if run.state != "queued"] + queued
+        return runs
 
     async def stop(self, run_id: str) -> RunStatus:
         """End a run as a person wants, whoever executes it; return how it has ended.

@@ -17,6 +17,7 @@ from tests.support import clocks
 from tests.support.redis import Redis, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
+from tests.support.sockets import ready_socket
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -252,3 +253,24 @@ async def test_processes_have_monotonic_clocks_that_differ(place: Place) -> None
                 assert await reader.go_on(one) == 200
         assert reader.text.endswith("It is noted.")
         assert "Traceback" not in one.log + two.log
+
+
+@needs_jumps
+async def test_a_socket_is_sent_the_runs_that_others_begin(place: Place) -> None:
+    async with place.jumping_server() as server, place.server() as other:
+        for hours in JUMPS:
+            place.time.jump(hours=0)
+            session_id = await server.new_session(MODEL)
+            path, body = f"/chat/{session_id}/runs", {"message": saying(1)}
+            assert (await server.post(f"/chat/{session_id}", body))[0] == 200
+            async with ready_socket(server, session_id=session_id) as client:
+                place.time.jump(hours=hours)
+                begun = []
+                for at in (server, other):
+                    status, answer = await at.post(path, body)
+                    assert status == 202, answer
+                    begun.append(answer["run_id"])
+                    while not client.is_done(begun[-1]):
+                        await client.next()
+                seen = [each["run_id"] for each in client.frames if each["event"] == "run_start"]
+                assert seen == begun
