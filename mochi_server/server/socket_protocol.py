@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from asyncio import BaseTransport
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..config import MochiServerSettings
 
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
+
 CLOSE_SECONDS = 3.0
 """Longest wait for a client to close its end too, or to read the last frames."""
+
+NO_PONG = 1011
+"""Code with which a socket is closed whose client does not answer pings."""
 
 
 def socket_options(settings: MochiServerSettings) -> dict[str, Any]:
@@ -37,6 +44,8 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
 
     on_lost: Callable[[], None] | None = None
     """Called when the connection has ended."""
+    has_failed = False
+    """Whether the protocol itself has closed it, as after a ping without an answer."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -53,8 +62,30 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def keepalive_timeout(self) -> None:
+        is_open = not (self.close_sent or self.transport.is_closing())
         super().keepalive_timeout()
+        if is_open:
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": NO_PONG})
+            self._fail()
+
+    def handle_parser_exception(self) -> None:
+        super().handle_parser_exception()
+        self._fail()
+
+    def _fail(self) -> None:
+        self.has_failed = True
         self.loop.call_later(CLOSE_SECONDS, self.transport.abort)  # it may never read the rest
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a message of the application, which may not know yet that the protocol has failed.
+
+        Raises:
+            ClientDisconnected: the connection has ended.
+        """
+        await self.writable.wait()
+        if self.has_failed:
+            raise ClientDisconnected
+        await super().send(message)
 
     def pause_writing(self) -> None:
         """Read nothing from a client that does not read: what it sends could be answered."""

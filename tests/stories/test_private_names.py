@@ -31,6 +31,7 @@ SEEN = {"django": "5.2", "uvicorn": "0.54"}
         ("uvicorn", HttpToolsProtocol, "on_headers_complete"),
         ("uvicorn", HttpToolsProtocol, "on_message_complete"),
         ("uvicorn", HttpToolsProtocol, "send_400_response"),
+        ("uvicorn", WebSocketsSansIOProtocol, "handle_parser_exception"),
         ("uvicorn", WebSocketsSansIOProtocol, "keepalive_timeout"),
         ("uvicorn", WebSocketsSansIOProtocol, "shutdown"),
     ],
