@@ -155,3 +155,11 @@ def drop_connection(send: object) -> None:
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is not None:  # of asyncio or of uvloop
         transport.abort()
+
+
+def is_unread(send: object) -> bool:
+    """Return whether the WebSocket ended because its client did not read what was sent.
+
+    ASGI cannot say it; on other servers than the command ``mochi-server`` it is not known.
+    """
+    return getattr(getattr(send, "__self__", None), "is_unread", False)

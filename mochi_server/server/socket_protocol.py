@@ -6,6 +6,7 @@ end; and it waits without end for clients that do not read.
 
 from __future__ import annotations
 
+import sys
 from asyncio import BaseTransport
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ from ..config import MochiServerSettings
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
+
+if sys.platform == "linux":
+    from fcntl import ioctl
+    from termios import TIOCOUTQ
 
 CLOSE_SECONDS = 3.0
 """Longest wait for a client to close its end too, or to read the last frames."""
@@ -47,9 +52,25 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
     has_failed = False
     """Whether the protocol itself has closed it, as after a ping without an answer."""
 
+    is_unread = False
+    """Whether the client had not read all that was sent when its time for a pong was over."""
+
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.close_timeout = CLOSE_SECONDS
+
+    def _has_unread(self) -> bool:
+        """Return whether the client's machine has not taken all that was sent."""
+        if self.transport.get_write_buffer_size():
+            return True
+        sock = self.transport.get_extra_info("socket")
+        if sock is None or sys.platform != "linux":
+            return False
+        try:
+            left = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
+        except OSError:
+            return False
+        return int.from_bytes(left, sys.byteorder) > 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -63,6 +84,7 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         is_open = not (self.close_sent or self.transport.is_closing())
+        self.is_unread = is_open and self._has_unread()
         super().keepalive_timeout()
         if is_open:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": NO_PONG})

@@ -28,6 +28,7 @@ from mochi_server.errors import (
     Unauthorized,
 )
 
+from ...streaming import is_unread
 from .commands import PING, Commands
 from .frames import FrameId, error_frame, frame
 from .outlet import Outlet
@@ -156,14 +157,23 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self._endpoint.remove(self)
         self._waiting.clear()
         self._outlet.end()
+        if is_unread(self.base_send):
+            self._leave_unread()
         self._watches.leave()
 
-    def _give_up(self) -> None:
-        """Close the socket of a client that does not read; its runs go on to their ends."""
-        seconds = settings.MOCHI.client_stall_seconds
-        text = f"has not read its socket for {seconds:g} s"
+    def _leave_unread(self) -> str:
+        """Leave the runs of a client that does not read; they go on to their ends.
+
+        Returns what it has not done.
+        """
+        text = f"has not read its socket for {settings.MOCHI.client_stall_seconds:g} s"
         logger.warning("A client %s; closing it", text)
         self._watches.leave(abandon=False)
+        return text
+
+    def _give_up(self) -> None:
+        """Close the socket of a client that does not read."""
+        text = self._leave_unread()
         self._tasks.spawn(
             self._outlet.close(POLICY_VIOLATION, f"The client {text}."), name="a slow socket"
         )

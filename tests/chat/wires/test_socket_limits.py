@@ -23,6 +23,7 @@ from websockets.exceptions import InvalidStatus
 from tests.support.scripts import says, scripted
 from tests.support.server import Server, running_server
 from tests.support.sockets import SocketClient, address_of, ready_socket, socket, text_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 own_loop = pytest.mark.asyncio(loop_scope="function")
@@ -179,21 +180,48 @@ class RawSocket:
         self._sock.close()
 
 
+async def ended_runs(server: Server, text: str) -> list[str]:
+    """Six new runs that have said a text."""
+    message = {"message": scripted([says(text)]), "model": "m"}  # less than a context window
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for _ in range(6):
+        assert (await server.post("/chat", message, headers=headers))[0] == 200
+    _, listed = await server.get("/runs", headers=headers)
+    return [run["run_id"] for run in listed["runs"]][:6]
+
+
 @pytest.mark.slow
 async def test_a_client_that_does_not_read_is_closed(server: Server) -> None:
     """It learns why if it reads the rest in time."""
-    message = {"message": scripted([says("word " * 20_000)]), "model": "m"}
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    for _ in range(6):  # each less than a context window
-        assert (await server.post("/chat", message, headers=headers))[0] == 200
-    _, listed = await server.get("/runs", headers=headers)
-    runs = [run["run_id"] for run in listed["runs"]][:6]
+    runs = await ended_runs(server, "word " * 20_000)
     client = await RawSocket.open(server, window=4096)
     for run_id in runs * 5:  # 3 MB: more than all buffers
         await client.frame(1, json.dumps({"event": "resume", "data": {"run_id": run_id}}).encode())
     await server.saw("has not read its socket")
     await client.rest()
     client.close()
+
+
+@own_loop
+@pytest.mark.slow
+async def test_the_run_of_a_client_that_does_not_read_goes_on_to_its_end(tmp_path: Path) -> None:
+    """Also where the buffers are not full when the time for the answer to a ping is over."""
+    settings = {"environment": "test", "test_words_per_second": 60, "heartbeat_seconds": 0.5}
+    async with running_server(data_dir=tmp_path, api_token=TOKEN, **settings) as server:
+        client = await RawSocket.open(server, window=4096)
+        message = {"message": scripted([says(f"{'a' * 100} " * 360)]), "on_disconnect": "cancel"}
+        await client.frame(1, json.dumps({"event": "message", "data": message}).encode())
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+
+        async def ended() -> str | None:
+            _, listed = await server.get("/runs", headers=headers)
+            states = [run["state"] for run in listed["runs"] if run["state"] != "running"]
+            return states[0] if states else None
+
+        assert await until(ended) == "done"
+        await server.saw("has not read its socket")
+        await client.rest()
+        client.close()
 
 
 @pytest.mark.slow
