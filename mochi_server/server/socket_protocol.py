@@ -26,6 +26,9 @@ if sys.platform == "linux":
 CLOSE_SECONDS = 3.0
 """Longest wait for a client to close its end too, or to read the last frames."""
 
+LONGEST_PING = 127
+"""Bytes of the longest frame that can be a ping."""
+
 NO_PONG = 1011
 """Code with which a socket is closed whose client does not answer pings."""
 
@@ -53,14 +56,14 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
     """Whether the protocol itself has closed it, as after a ping without an answer."""
 
     is_unread = False
-    """Whether the client had not read all that was sent when its time for a pong was over."""
+    """Whether the client had not read what was sent when its time for a pong was over."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.close_timeout = CLOSE_SECONDS
 
     def _has_unread(self) -> bool:
-        """Return whether the client's machine has not taken all that was sent."""
+        """Return whether the client's machine has not taken what was sent, beside the ping."""
         if self.transport.get_write_buffer_size():
             return True
         sock = self.transport.get_extra_info("socket")
@@ -70,7 +73,7 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
             left = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
         except OSError:
             return False
-        return int.from_bytes(left, sys.byteorder) > 0
+        return int.from_bytes(left, sys.byteorder) > LONGEST_PING
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
