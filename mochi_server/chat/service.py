@@ -191,7 +191,7 @@ class ChatService:
         """Settle what was asked before, and is not asked any more, as where a tool is gone."""
 
         async def end() -> None:
-            if not await run.is_given_up():
+            if not await run.is_surely_given_up():
                 await self.inbox.store.end_run(run.run_id)
 
         if not run.is_let_go:
@@ -267,7 +267,7 @@ class ChatService:
             session_kept=not self.is_temporary,
             timeout=self.confirmation_timeout if seconds is None else seconds,
             wait=run.head.request.wait is not False,
-            is_given_up=run.is_given_up,
+            is_given_up=run.is_surely_given_up,
             earlier=earlier,
             announced=questions,
             decided={name for name, (_, waits) in questions.items() if not waits},

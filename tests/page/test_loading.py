@@ -61,6 +61,7 @@ async def test_a_part_of_which_nothing_comes_is_asked_for_twice_and_the_page_say
         await page.goto(shared.server.url, wait_until="commit")
         for count in (1, 2):
             await until(lambda: len(held), lambda length, count=count: length == count)
+            await page.locator("#incomplete").wait_for(state="attached")
             await page.clock.fast_forward(29_000)
             await expect(page.get_by_role("alert")).to_have_count(0)
             assert len(held) == count
@@ -74,7 +75,6 @@ async def test_a_part_of_which_nothing_comes_is_asked_for_twice_and_the_page_say
 
 async def test_what_draws_formulas_and_code_is_asked_for_again_when_it_has_not_arrived(shared):
     message = scripted("A formula $a^2$\n\n```python\nreturn 1\n```")
-    font = "(element) => getComputedStyle(element).fontFamily"
     failed = set()
     async with shared.page() as page:
         await page.evaluate("window.isSame = true")
@@ -88,7 +88,7 @@ async def test_what_draws_formulas_and_code_is_asked_for_again_when_it_has_not_a
         await send(page, message)
         answer = page.locator(".answer").last
         await expect(answer.locator(".hljs-keyword")).to_have_text("return")
-        assert "KaTeX" in await answer.locator(".katex").evaluate(font)
+        await expect(answer.locator(".katex")).to_have_css("font-family", re.compile("KaTeX"))
         assert await page.evaluate("window.isSame"), "the page was loaded again"
 
 

@@ -7,6 +7,7 @@ const PATIENCE_MS = 30_000; // what has arrived until then is not asked for agai
 
 const isAgain = history.state?.isAgain === true; // it outlives a reload, and no browser forbids it
 let isWhole = true;
+let isLeaving = false;
 
 function say(isMissing) {
   const line = document.getElementById("incomplete"); // this file comes before it
@@ -16,6 +17,7 @@ function say(isMissing) {
 function loadAgain() {
   clearTimeout(patience);
   if (isAgain) return say(true); // it did not help
+  isLeaving = true;
   history.replaceState({ isAgain: true }, "");
   location.reload();
 }
@@ -32,6 +34,6 @@ addEventListener("error", onError, true);
 addEventListener("load", () => {
   removeEventListener("error", onError, true); // what is asked for later is no part that the page cannot do without
   clearTimeout(patience);
-  if (isWhole) history.replaceState(null, "");
+  if (isWhole && !isLeaving) history.replaceState(null, "");
   say(!isWhole && isAgain);
 });

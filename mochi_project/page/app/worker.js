@@ -45,7 +45,7 @@ async function answer({ request, preloadResponse }) {
 
 self.addEventListener("install", (event) => {
   // All else goes past this worker where a browser can be told so, and waits neither for its start nor for its end.
-  event.addRoutes?.({ condition: { not: { requestMode: "navigate" } }, source: "network" });
+  event.addRoutes?.({ condition: { not: { requestMode: "navigate" } }, source: "network" })?.catch(() => {});
   self.skipWaiting(); // a new version takes the place of an old one at once
 });
 self.addEventListener("activate", (event) => { // the page need not wait for the start of the worker

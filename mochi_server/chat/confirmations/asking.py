@@ -30,7 +30,14 @@ from ..rules.places import RulePlaces
 from ..rules.rule import CallFacts, CallRule, RuleMatch, RuleSet, match_rules
 from ..rules.suggestions import suggestions_for
 from .announcing import announcement_of, decision_event_of, input_required
-from .confirmation import LOST, RUN_ENDED, Confirmation, ConfirmationDecision, StoredConfirmation
+from .confirmation import (
+    LOST,
+    RUN_ENDED,
+    Confirmation,
+    ConfirmationDecision,
+    StoredConfirmation,
+    shortened,
+)
 from .store import RETRY_SECONDS, ConfirmationStore
 
 BY_RULE = "policy"
@@ -105,7 +112,10 @@ class Confirmations:
     wait: bool = True
     """Whether a person is asked; else every call is denied."""
     is_given_up: Callable[[], Awaitable[bool]] = stays_here
-    """Whether the run goes on in another process: what is asked stays asked then."""
+    """Whether the run goes on in another process: what is asked stays asked then.
+
+    It raises ConfirmationUnavailable where that is not known now.
+    """
     agent_name: str | None = None
     agent_call_id: str | None = None
     earlier: Sequence[StoredConfirmation] = ()
@@ -339,10 +349,11 @@ class Confirmations:
         if call_id not in self._unsettled:
             return
         confirmation, decision = self._unsettled[call_id]
+        ran = None if ran is None else shortened(ran)
         if decision is None:
             change = partial(self.store.consume, confirmation.confirmation_id, ran=ran)
         else:
-            change = partial(self.store.record, confirmation, decision, ran=ran)
+            change = partial(self.store.record, confirmation.shortened(), decision, ran=ran)
         await self.store.eventually(change)
         self._unsettled.pop(call_id, None)  # not before: if this is cancelled, ``close`` settles it
 

@@ -28,6 +28,7 @@ from ...errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
     JSONObject,
+    StorageError,
     ToolConfirmationTimeout,
 )
 from ...state.signals import LOST_SECONDS, Signals, Subscription
@@ -52,8 +53,8 @@ CONFIRMATIONS: Final = "confirmations"
 RETRY_SECONDS = 0.25
 """Pause before the store is tried again that could not be reached."""
 
-MOST_OVERDUE: Final = 10_000
-"""Changes that wait for a store that cannot be reached; each has at most the record of a call."""
+MOST_OVERDUE: Final = 2_000
+"""Changes that wait for a store that cannot be reached; each has a call's record, or its run."""
 
 Change = Callable[[], Awaitable[None]]
 
@@ -293,7 +294,7 @@ class ConfirmationStore(ABC):
             await change()
         except ConfirmationNotFound:
             pass  # it could not be stored, or somebody has removed it
-        except ConfirmationUnavailable as error:
+        except StorageError as error:
             if not self._overdue:
                 logger.warning("What was decided is noted later: %s", error.message)
             return False
@@ -301,13 +302,23 @@ class ConfirmationStore(ABC):
 
     async def _catch_up(self) -> None:
         try:
-            while self._overdue:
-                if await self._is_made(self._overdue[0]):
-                    self._overdue.popleft()
-                else:
-                    await anyio.sleep(RETRY_SECONDS)
+            left = await self._make_overdue()
+            while left:
+                await anyio.sleep(RETRY_SECONDS)
+                left = await self._make_overdue()
         finally:
             self._catching_up = None
+
+    async def _make_overdue(self) -> int:
+        """Make what was not possible before, and return how much still is not."""
+        while self._overdue:
+            try:
+                if not await self._is_made(self._overdue[0]):
+                    break
+            except Exception:  # what waits behind it is made all the same
+                logger.exception("What was decided cannot be noted")
+            self._overdue.popleft()
+        return len(self._overdue)
 
     def is_due(self, confirmation: Confirmation) -> bool:
         """Return whether nobody can decide it any more."""
@@ -378,8 +389,8 @@ class ConfirmationStore(ABC):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
-        while self._overdue and await self._is_made(self._overdue[0]):
-            self._overdue.popleft()
+        if count := await self._make_overdue():
+            logger.warning("%d decisions are not in the history: nothing can be written.", count)
 
     async def _known(
         self, confirmation_id: str, session_id: str | None = None

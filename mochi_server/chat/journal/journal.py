@@ -214,8 +214,8 @@ class RunJournal:
 
     async def _write_portion(self, writers: Sequence[RunWriter]) -> bool:
         """Write what waits of some runs, and how far they are; return whether that was possible."""
-        portion = None
         begun = time.monotonic()
+        portion: Portion | None = None
         try:
             holder = self._hold()
             portion = Portion(writers, Stretch(holder, self._place, None), self._held())
@@ -223,19 +223,25 @@ class RunJournal:
             if portion.size < SMALL_BYTES:
                 done = self._state.write_at_once(portion.write)
             if done is None:
-                await run_to_completion(self._write_in_thread(portion))
+                await run_to_completion(self._write_in_thread(portion, begun))
             else:
                 self._have_written(portion, done[0])
         except StorageError as error:
-            if portion is not None:
-                portion.undo()
-            if self._failed is None:
-                logger.warning("The journal of runs cannot be written for now: %s", error)
-            self._failed = begun
+            self._have_failed(portion, begun, error)
         return self._failed is None
 
-    async def _write_in_thread(self, portion: Portion) -> None:
-        self._have_written(portion, await self._state.write(portion.write))
+    async def _write_in_thread(self, portion: Portion, begun: float) -> None:
+        try:
+            self._have_written(portion, await self._state.write(portion.write))
+        except StorageError as error:  # here: whoever waits for it may be cancelled
+            self._have_failed(portion, begun, error)
+
+    def _have_failed(self, portion: Portion | None, begun: float, error: StorageError) -> None:
+        if portion is not None:
+            portion.undo()
+        if self._failed is None:
+            logger.warning("The journal of runs cannot be written for now: %s", error)
+        self._failed = begun
 
     def _have_written(self, portion: Portion, lost: set[str]) -> None:
         self._failed, self._place, self._renewed = None, portion.place, portion.begun
@@ -266,17 +272,17 @@ class RunJournal:
         writer.close()
         await self.flush(writer, unless_failing=True)
 
-    async def find_out_losses(self, *, unless_failing: bool = False) -> None:
-        """Learn which runs others have taken, where the lease may be over.
+    async def find_out_losses(self, *, unless_failing: bool = False) -> bool:
+        """Learn which runs others have taken, where the lease may be over; return if it is known.
 
         ``unless_failing`` is that of ``flush``.
         """
-        if not self._may_have_losses(unless_failing=unless_failing):
-            return
-        async with self._writing:
-            # Not if another run has looked meanwhile.
-            if self._may_have_losses(unless_failing=unless_failing):
-                await self._write_portion(())
+        if self._may_have_losses(unless_failing=unless_failing):
+            async with self._writing:
+                # Not if another run has looked meanwhile.
+                if self._may_have_losses(unless_failing=unless_failing):
+                    await self._write_portion(())
+        return time.monotonic() < self._end_of_lease()
 
     def _may_have_losses(self, *, unless_failing: bool) -> bool:
         is_over = time.monotonic() >= self._end_of_lease()

@@ -11,7 +11,7 @@ import anyio
 from typing_extensions import Self
 
 from ...core.caller import current_caller
-from ...errors import JSONObject, RunInterrupted
+from ...errors import ConfirmationUnavailable, JSONObject, RunInterrupted
 from ...protocol.events import (
     AgentStart,
     ConfirmationRequired,
@@ -120,6 +120,16 @@ class Run:
     async def is_given_up(self) -> bool:
         """Return whether it goes on elsewhere, also if that was not noticed until now."""
         await self._journal.find_out_losses()
+        return self.is_let_go
+
+    async def is_surely_given_up(self) -> bool:
+        """Return whether it goes on elsewhere.
+
+        Raises:
+            ConfirmationUnavailable: that cannot be known now.
+        """
+        if not await self._journal.find_out_losses():
+            raise ConfirmationUnavailable(reason="whose the run is cannot be known")
         return self.is_let_go
 
     @property

@@ -83,22 +83,18 @@ function nextFrame() {
   });
 }
 
-let isLoaded = false;
+let style = null;
 
 /** Load KaTeX: a script, not a module, which sets `katex` in the window, and its style. What failed is tried again. */
 async function load() {
-  if (isLoaded) return;
   const folder = new URL("../../vendor/katex/", import.meta.url);
   await import(new URL("katex.min.js", folder));
-  const style = document.createElement("link");
+  if (style?.isConnected) return;
+  style = document.createElement("link");
   style.rel = "stylesheet";
   style.href = new URL("katex.min.css", folder);
-  await new Promise((resolve, reject) => {
-    style.onload = resolve;
-    style.onerror = reject;
-    document.head.append(style);
-  });
-  isLoaded = true;
+  style.onerror = ({ target }) => target.remove();
+  document.head.append(style);
 }
 
 const waiting = []; // places of formulas

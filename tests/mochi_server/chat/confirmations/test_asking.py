@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -28,6 +29,7 @@ from tests.support.confirmations import (
     YES,
     Clock,
     asking_in_memory,
+    make_confirmation,
     store_in,
 )
 from tests.support.disk import full_disk
@@ -301,6 +303,34 @@ async def test_a_run_that_was_taken_while_the_disk_was_full_is_still_asked_about
     await until(lambda: asking.store.of_run("run_1"), lambda stored: len(stored) == 1)
     assert [each.tool_call_id for each in await asking.store.pending()] == ["call_1"]
     await asking.store.aclose()
+
+
+async def test_a_change_that_fails_for_no_known_reason_holds_up_no_other(tmp_path, caplog):
+    store = store_in(tmp_path / "state")
+    await store.put(asked := make_confirmation())
+    was_tried = False
+
+    async def change() -> None:
+        nonlocal was_tried
+        if was_tried:
+            raise TypeError("unforeseen")
+        was_tried = True
+        raise ConfirmationUnavailable(reason="away")
+
+    await store.eventually(change)
+    await store.eventually(partial(store.end, asked.confirmation_id, YES))
+    await until(lambda: store.of_run("run_1"), lambda stored: stored == [])
+    assert "unforeseen" in caplog.text
+    await store.aclose()
+
+
+async def test_decisions_that_cannot_be_noted_at_the_end_of_the_process_are_counted(
+    tmp_path, caplog
+):
+    asking = await asked_on_a_full_disk(tmp_path / "state", is_taken=False)
+    with full_disk():
+        await asking.store.aclose()
+    assert "3 decisions are not in the history" in caplog.text
 
 
 async def test_what_could_not_be_noted_is_noted_when_the_process_ends(tmp_path):

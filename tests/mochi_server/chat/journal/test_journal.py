@@ -16,6 +16,7 @@ from mochi_server.chat.journal import portion
 from mochi_server.chat.journal.journal import RunJournal
 from mochi_server.chat.journal.records import Note, encode_events, encode_head, encode_note
 from tests.support.chance import moments
+from tests.support.disk import full_disk
 from tests.support.runs import (
     Follower,
     answer,
@@ -140,6 +141,26 @@ async def test_a_cancelled_flush_writes_each_line_once(tmp_path, journal):
         await asyncio.gather(flush, return_exceptions=True)
     await journal.flush()
     assert events_of(await lines_of(journal_in(tmp_path))) == numbered(*range(1, 41))
+
+
+async def test_the_end_of_a_run_is_written_later_where_its_write_was_cancelled_and_failed(
+    tmp_path, journal
+):
+    writer = journal.begin(head())
+    await journal.flush()
+    writer.note("end", state="done")
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite3")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        close = asyncio.ensure_future(journal.close(writer))
+        await asyncio.sleep(0)
+        close.cancel()
+        with full_disk():
+            other.execute("ROLLBACK")
+            await asyncio.wait({close})
+    assert close.cancelled()
+    await journal.flush()
+    (run,) = await journal_in(tmp_path).runs()
+    assert (run.state, run.is_held) == ("done", False)
 
 
 async def test_one_write_serves_all_runs_that_wait_for_it(tmp_path, journal):
