@@ -304,7 +304,7 @@ async def machines(tmp_path, ollama, monkeypatch, lease_seconds, django_db_block
         database = await stack.enter_async_context(running_postgresql())
         line = await stack.enter_async_context(line_to(database))
         found = []
-        for url in (f"{line.url}?connect_timeout=600", database.url):
+        for url in (line.url, database.url):
             alias = stack.enter_context(database_alias(url, django_db_blocker))
             state = DatabaseState(alias=alias, lease_seconds=lease_seconds)
             await state.version()
@@ -374,34 +374,6 @@ async def test_a_run_that_another_machine_has_taken_ends_and_its_readers_read_on
     failure = reader.failure
     assert (failure.code, failure.status, failure.retry_after) == ("SERVER_BUSY", 503, 2)
     assert await machines.states() == ["failed"]
-
-
-@needs_postgresql
-@pytest.mark.parametrize("lease_seconds", [5.0])
-async def test_a_write_that_failed_when_the_lease_was_over_says_nothing_of_the_next(
-    machines, monkeypatch, caplog
-):
-    """As of a process that stood still in the midst of it."""
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 600.0)
-    monkeypatch.setattr(outages, "OUTAGE_SECONDS", -1.0)  # nothing is repeated
-    is_over = asyncio.Event()
-    session_id, run_id, gate = await begin(machines)
-    reader = await machines.owner.runs.join(run_id)
-    machines.line.is_mute, machines.line.before_break = True, is_over.wait
-    await machines.until_free(run_id)
-    writer = await machines.journal.take(run_id)
-    machines.line.is_mute = False
-    is_over.set()
-    await until(lambda: "cannot be written for now" in caplog.text)
-    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 30.0)
-    gate.set()
-    await machines.owner.ended()
-    writer.add(FIRST_ELSEWHERE, [Done(session_id=session_id)])
-    writer.note("end", state="interrupted")
-    await machines.journal.close(writer)
-    said = [event.content for event in await read_all(reader) if isinstance(event, ContentDelta)]
-    assert said == WORDS[:10]
-    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello"]
 
 
 @needs_postgresql
