@@ -1,4 +1,4 @@
-"""Reads JSON that models and other programs have written."""
+"""Reads JSON that models, other programs and persons have written."""
 
 from __future__ import annotations
 

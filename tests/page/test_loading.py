@@ -15,6 +15,17 @@ from tests.support.waiting import until
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
+async def hold_all(page, address):
+    """Let no request for an address get an answer; return those that came, and will come."""
+    held = []
+
+    async def hold(route):
+        held.append(route)
+
+    await page.route(address, hold)
+    return held
+
+
 @pytest.mark.parametrize("part", ["texts.js", "main.js", "layout.css"])
 async def test_the_page_is_loaded_again_when_a_part_has_not_arrived(shared, part):
     async with shared.context() as context:
@@ -49,15 +60,10 @@ async def test_a_part_that_never_arrives_is_asked_for_twice_and_the_page_says_so
 @pytest.mark.parametrize("part", ["texts.js", "main.js"])
 async def test_a_part_of_which_nothing_comes_is_asked_for_twice_and_the_page_says_so(shared, part):
     """As of a connection that is dead without an end."""
-    held = []
-
-    async def hold(route):
-        held.append(route)
-
     async with shared.context() as context:
         page = await context.new_page()
         await page.clock.install()
-        await page.route(f"**/{part}", hold)
+        held = await hold_all(page, f"**/{part}")
         await page.goto(shared.server.url, wait_until="commit")
         for count in (1, 2):
             await until(lambda: len(held), lambda length, count=count: length == count)
@@ -163,17 +169,12 @@ async def test_the_page_can_be_installed_as_an_app(shared):
 @pytest.mark.parametrize("part", ["runs", "sessions?*"])
 async def test_an_answer_that_never_comes_does_not_end_the_looks_for_changes(shared, part):
     """As of a connection that is dead without an end."""
-    held = []
-
-    async def hold(route):
-        held.append(route)
-
     async with shared.context() as context:
         page = await context.new_page()
         await page.clock.install()
         await page.goto(shared.server.url)
         await expect(page.get_by_role("textbox", name="Write a message")).to_be_visible()
-        await page.route(f"**/api/v1/{part}", hold)
+        held = await hold_all(page, f"**/api/v1/{part}")
         await until(lambda: held)
         await page.clock.fast_forward(31_000)
         await expect(page.get_by_text("No connection to the server")).to_be_visible()

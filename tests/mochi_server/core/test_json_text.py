@@ -1,4 +1,4 @@
-"""JSON that models and other programs have written."""
+"""JSON that models, other programs and persons have written."""
 
 from __future__ import annotations
 

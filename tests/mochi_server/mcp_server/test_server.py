@@ -13,6 +13,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from mochi_server import Runtime
+from mochi_server.chat.confirmations import Confirmation
 from mochi_server.config import load_settings
 from mochi_server.errors import InvalidRequest, ServerBusy
 from mochi_server.mcp_server.client_runs import _question_of
@@ -322,7 +323,9 @@ async def test_rules_decide_in_the_place_of_a_person(tmp_path, runtime, era):
     ]
 
 
-async def test_somebody_else_may_decide_first(runtime):
+@asynccontextmanager
+async def call_that_waits(runtime: Runtime) -> AsyncIterator[Confirmation]:
+    """A call of a tool that waits for somebody else than its client; it runs after the block."""
     person = Person(gate=anyio.Event())
     async with client_of(runtime, LEGACY, person=person) as client:
         results: list[Any] = []
@@ -334,30 +337,24 @@ async def test_somebody_else_may_decide_first(runtime):
             group.start_soon(call)
             await person.asked.wait()
             [pending] = await runtime.confirmations.pending()
-            await runtime.inbox.decide(pending.confirmation_id, approved=True)
+            yield pending
     assert text_of(results[0]) == "wrote nothing"
+
+
+async def test_somebody_else_may_decide_first(runtime):
+    async with call_that_waits(runtime) as pending:
+        await runtime.inbox.decide(pending.confirmation_id, approved=True)
     assert [record[2] for record in await records(runtime)] == ["library"]
 
 
 async def test_a_call_without_a_session_is_not_remembered_for_one(runtime):
-    person = Person(gate=anyio.Event())
-    async with client_of(runtime, LEGACY, person=person) as client:
-        results: list[Any] = []
-
-        async def call() -> None:
-            results.append(await client.call_tool("write", {}))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(call)
-            await person.asked.wait()
-            [pending] = await runtime.confirmations.pending()
-            assert not pending.session_kept
-            name = pending.confirmation_id
-            with pytest.raises(InvalidRequest, match="not kept"):
-                await runtime.inbox.decide(name, approved=True, remember="session")
-            assert await runtime.confirmations.pending() == [pending]
-            await runtime.inbox.decide(name, approved=True, remember="tool")
-    assert text_of(results[0]) == "wrote nothing"
+    async with call_that_waits(runtime) as pending:
+        assert not pending.session_kept
+        name = pending.confirmation_id
+        with pytest.raises(InvalidRequest, match="not kept"):
+            await runtime.inbox.decide(name, approved=True, remember="session")
+        assert await runtime.confirmations.pending() == [pending]
+        await runtime.inbox.decide(name, approved=True, remember="tool")
     assert [each.session_id for each in (await runtime.inbox.rules())[0].rules] == [None]
 
 

@@ -285,8 +285,11 @@ async def asked_on_a_full_disk(folder: Path, *, is_taken: bool) -> Confirmations
     return asking
 
 
-async def test_what_was_decided_while_the_disk_was_full_is_in_the_history_afterwards(tmp_path):
+async def test_what_was_decided_while_the_disk_was_full_is_in_the_history_afterwards(
+    tmp_path, caplog
+):
     asking = await asked_on_a_full_disk(tmp_path / "state", is_taken=False)
+    assert caplog.text.count("What was decided is noted later: ") == 1
     await until(lambda: asking.store.of_run("run_1"), lambda stored: stored == [])
     records = {each.confirmation.tool_call_id: each for each in await asking.store.history()}
     assert {name: (each.decision.approved, each.ran) for name, each in records.items()} == {
