@@ -15,9 +15,8 @@ from ..loading import FolderDescription, FolderSpec, LoadedFolder, ToolLoader
 from .output import LineAllowance
 from .pool import CLOSED, ProcessPool, sentence
 from .protocol import BadFrame, decode_description
-from .worker_process import WorkerOptions, WorkerProcess
+from .worker_process import GONE_SECONDS, WorkerOptions, WorkerProcess
 
-END_SECONDS = 1.0
 MAX_DESCRIBERS = 4
 WORTH_A_PROCESS = 8
 """Folders of tools that take about as long to describe as a process to start."""
@@ -104,7 +103,7 @@ class ProcessLoader(ToolLoader):
             describer.close()
         pools, self._pools = self._pools, set()
         await asyncio.gather(*(pool.aclose() for pool in pools))
-        await self._tasks.drain(END_SECONDS)
+        await self._tasks.drain(GONE_SECONDS)
 
 
 def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:

@@ -222,15 +222,12 @@ class ProcessPool(LoadedFolder):
     async def _take(self) -> WorkerProcess:
         """Return the idle process that was used last, else a new one; it counts as busy."""
         while True:
-            if self._closed:
-                raise ToolFailed(sentence(CLOSED))
             while self._idle:
                 worker = self._idle.pop()
                 if worker.alive:
                     self._busy.add(worker)
                     return worker
             if len(self._starting) <= self._awaited:
-                self._make_room()
                 return await self._start()
             self._awaited += 1
             try:
@@ -240,6 +237,9 @@ class ProcessPool(LoadedFolder):
 
     async def _start(self) -> WorkerProcess:
         """Return a new process that has loaded the folder; it counts as busy."""
+        if self._closed:
+            raise ToolFailed(sentence(CLOSED))
+        self._make_room()
         worker = WorkerProcess(self._spec, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:

@@ -701,8 +701,9 @@ async def test_a_process_that_cannot_be_started_is_a_failure(
         await folder.call("pid", {})
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
 async def test_the_end_of_a_process_is_waited_for_where_the_machine_is_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_idle: bool
 ):
     """Else the server goes on without it, and asyncio warns of what it has left."""
     start = asyncio.create_subprocess_exec
@@ -725,7 +726,18 @@ async def test_the_end_of_a_process_is_waited_for_where_the_machine_is_busy(
         monkeypatch.setattr(asyncio, "create_subprocess_exec", start_late_one)
         folder = await loaded(loader, tmp_path / "mine")
         pid = await pid_of(folder)
+        if not is_idle:
+            call = started(folder, "child", tmp_path)
+            await until((tmp_path / "running").exists)
+            await cancelled(call)
     assert pid in ended
+
+
+async def test_what_is_to_be_made_ready_is_not_started_when_the_folder_is_closed(tmp_path: Path):
+    async with loading() as loader:
+        folder = await loaded(loader, tmp_path / "mine")
+        folder.prepare()
+        await folder.aclose()
 
 
 async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: LoadedFolder):
