@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
+from mochi_server.core.tcp import taken_bytes
+
 from .wires import events, sse
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,9 @@ class EventStreamResponse(StreamingHttpResponse):
         self._task: asyncio.Task[object] | None = None
         self._moment = 0.0
         self._sending = False
+        self._transport: asyncio.BaseTransport | None = None
+        self._taken = 0
+        """Bytes that the client had taken when the timer looked last."""
         self.stalled = False
         """Whether the connection was closed because the client did not read."""
 
@@ -78,6 +83,7 @@ class EventStreamResponse(StreamingHttpResponse):
         loop = asyncio.get_running_loop()
         read, encode = self._reader.next, self._encode
         self._task = asyncio.current_task()
+        self._transport = transport_of(send)
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
         EventStreamResponse.open_streams += 1
@@ -110,6 +116,8 @@ class EventStreamResponse(StreamingHttpResponse):
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a comment after silence; close the connection of a client that does not read."""
         self._timer = None
+        if self._sending and (taken := taken_bytes(self._transport)) != self._taken:
+            self._taken, self._moment = taken, loop.time()
         silent = loop.time() - self._moment
         if self._sending and silent >= self._stall:
             self._drop_stalled_client(silent)
@@ -145,6 +153,13 @@ class EventStreamResponse(StreamingHttpResponse):
         super().close()
 
 
+def transport_of(send: object) -> asyncio.WriteTransport | None:
+    """Return what writes to the client, of asyncio or of uvloop; None on others than uvicorn."""
+    transport: asyncio.WriteTransport | None
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    return transport
+
+
 def drop_connection(send: object) -> None:
     """Cut the connection of a client that does not read.
 
@@ -152,8 +167,7 @@ def drop_connection(send: object) -> None:
     to read what is left, for ever (uvicorn does, also at its end). On other servers than uvicorn
     nothing happens.
     """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is not None:  # of asyncio or of uvloop
+    if (transport := transport_of(send)) is not None:
         transport.abort()
 
 

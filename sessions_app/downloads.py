@@ -17,6 +17,7 @@ from django.http.response import HttpResponseBase
 
 from mochi_server.core.aio import in_thread, in_thread_to_completion
 from mochi_server.core.media import image_type
+from mochi_server.core.tcp import taken_bytes
 from mochi_server.workspace.content import is_binary
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class FileDownload(StreamingHttpResponse):
         self._file = file
         self._start, self._length = start, length
         self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.transport: asyncio.BaseTransport | None = None
+        """What writes to the client, where the handler knows it."""
         self.stalled = False
         """Whether the client has not read for too long; the handler then drops the connection."""
         super().__init__(self._parts(), status=status, headers=headers)
@@ -70,8 +74,6 @@ class FileDownload(StreamingHttpResponse):
         return cls(file, start, end - start, code, headers)
 
     async def _parts(self) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
-        stall = settings.MOCHI.client_stall_seconds
         self._task = asyncio.current_task()
         await in_thread(self._file.seek, self._start)
         left = self._length
@@ -81,11 +83,23 @@ class FileDownload(StreamingHttpResponse):
                 self.drop()
                 await asyncio.sleep(0)
             left -= len(part)
-            timer = loop.call_later(stall, self.drop)
+            self._look_later(taken_bytes(self.transport))
             try:
                 yield part
             finally:
-                timer.cancel()
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    def _look_later(self, taken: int) -> None:
+        loop, seconds = asyncio.get_running_loop(), settings.MOCHI.client_stall_seconds
+        self._timer = loop.call_later(seconds, self._look, taken)
+
+    def _look(self, before: int) -> None:
+        """Drop a client that has taken nothing since."""
+        if (taken := taken_bytes(self.transport)) == before:
+            self.drop()
+        else:
+            self._look_later(taken)
 
     def drop(self) -> None:
         """Let the handler cut the connection: the rest cannot be sent."""

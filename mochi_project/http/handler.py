@@ -24,13 +24,14 @@ from django.http.response import HttpResponseBase, HttpResponseNotAllowed
 from django.urls import get_resolver, set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
 
-from chat.streaming import EventStreamResponse, drop_connection
+from chat.streaming import EventStreamResponse, drop_connection, transport_of
 from mochi_project.runtime import get_runtime
 from mochi_server import errors
 from mochi_server.core.aio import RoundLimiter, in_thread
 from mochi_server.core.audit import Outcome, begin_details, details
 from mochi_server.core.caller import current_caller
 from mochi_server.core.logs import request_id, set_log_ids
+from sessions_app.downloads import FileDownload
 
 from .body_limits import UPLOADS, BodyLimits
 from .errors import error_response, shape_path_of
@@ -217,6 +218,8 @@ class MochiASGIHandler(ASGIHandler):
                     watch.follow(response)
                     await response.send_to(send)
                 else:
+                    if isinstance(response, FileDownload):
+                        response.transport = transport_of(send)
                     await self.send_response(response, send)
             except asyncio.CancelledError:
                 stalled = getattr(response, "stalled", False)

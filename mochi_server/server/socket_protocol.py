@@ -6,7 +6,6 @@ end; and it waits without end for clients that do not read.
 
 from __future__ import annotations
 
-import sys
 from asyncio import BaseTransport
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,10 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..config import MochiServerSettings
+from ..core.tcp import taken_bytes, waiting_bytes
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
-
-if sys.platform == "linux":
-    from fcntl import ioctl
-    from termios import TIOCOUTQ
 
 CLOSE_SECONDS = 3.0
 """Longest wait for a client to close its end too, or to read the last frames."""
@@ -58,22 +54,17 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
     is_unread = False
     """Whether the client had not read what was sent when its time for a pong was over."""
 
+    _taken = 0
+    """Bytes that the client had taken when its time for a pong began."""
+
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.close_timeout = CLOSE_SECONDS
 
     def _has_unread(self) -> bool:
         """Return whether the client's machine has not taken what was sent, beside the ping."""
-        if self.transport.get_write_buffer_size():
-            return True
-        sock = self.transport.get_extra_info("socket")
-        if sock is None or sys.platform != "linux":
-            return False
-        try:
-            left = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
-        except OSError:
-            return False
-        return int.from_bytes(left, sys.byteorder) > LONGEST_PING
+        is_buffered = self.transport.get_write_buffer_size() > 0
+        return is_buffered or waiting_bytes(self.transport) > LONGEST_PING
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -85,9 +76,20 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
         if not self.handshake_complete:
             super().shutdown()
 
+    def send_keepalive_ping(self) -> None:
+        self._taken = taken_bytes(self.transport)
+        super().send_keepalive_ping()
+
     def keepalive_timeout(self) -> None:
+        """Fail, unless the client is still taking what was sent before the ping."""
         is_open = not (self.close_sent or self.transport.is_closing())
-        self.is_unread = is_open and self._has_unread()
+        is_unread = is_open and self._has_unread()
+        if is_unread and (taken := taken_bytes(self.transport)) != self._taken:
+            self._taken = taken
+            assert self.ping_timeout is not None  # noqa: S101 - else nothing is timed
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
+        self.is_unread = is_unread
         super().keepalive_timeout()
         if is_open:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": NO_PONG})

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 
+import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
 from mochi_server.workspace import session_folders
 from tests.support.api import error_of
+from tests.support.server import Server
+
+SIZE = 12_000_000
+"""Bytes of a file that is larger than all buffers."""
 
 pytestmark = pytest.mark.usefixtures("with_workspaces")
 
@@ -242,15 +248,18 @@ async def test_unused_folders_are_deleted_after_a_time(api, mochi, settings):
     assert (await api.get(f"/sessions/{old}/files")).json()["files"] == []
 
 
-async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, ollama_url):
-    limits = {"heartbeat_seconds": 0.125, "workspace_enabled": True}
+@asynccontextmanager
+async def download(
+    server_of, tmp_path, ollama_url, *, heartbeat_seconds: float
+) -> AsyncIterator[tuple[Server, socket.socket]]:
+    """The connection on which a server sends a file of ``SIZE`` bytes."""
+    limits = {"heartbeat_seconds": heartbeat_seconds, "workspace_enabled": True}
     async with server_of(ollama=ollama_url, **limits) as server:
         session_id = await server.new_session()
         folder = tmp_path / "workspaces" / session_id
         folder.mkdir(parents=True)
-        size = 50_000_000
         with (folder / "big").open("wb") as file:
-            file.truncate(size)
+            file.truncate(SIZE)
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         host, _, port = server.url.removeprefix("http://").partition(":")
@@ -258,10 +267,30 @@ async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, ollam
         with client:
             path = f"/api/v1/sessions/{session_id}/files/big"
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-            await server.saw("A client has not read its download")
             client.settimeout(30)
-            received = 0
-            with suppress(ConnectionError):
-                while part := client.recv(65_536):
-                    received += len(part)
-        assert received < size
+            yield server, client
+
+
+async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, ollama_url):
+    waiting = download(server_of, tmp_path, ollama_url, heartbeat_seconds=0.125)
+    async with waiting as (server, client):
+        await server.saw("A client has not read its download")
+        received = 0
+        with suppress(ConnectionError):
+            while part := client.recv(65_536):
+                received += len(part)
+    assert received < SIZE
+
+
+@pytest.mark.slow
+async def test_a_client_that_reads_slowly_gets_the_whole_file(server_of, tmp_path, ollama_url):
+    slow = download(server_of, tmp_path, ollama_url, heartbeat_seconds=0.75)
+    async with slow as (_, client):
+        received = 0
+        for _ in range(80):
+            received += len(client.recv(8_192))
+            await anyio.sleep(0.1)
+        while received < SIZE:
+            part = client.recv(65_536)
+            assert part
+            received += len(part)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import anyio
 from channels.generic.websocket import AsyncWebsocketConsumer
 
-from ...streaming import drop_connection
+from mochi_server.core.tcp import taken_bytes
+
+from ...streaming import drop_connection, transport_of
 
 CLOSE_SECONDS = 5.0
 """Longest wait until a client has read what is sent before it learns why the socket is closed."""
@@ -27,7 +29,9 @@ class Outlet:
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None
-        """When the frame was begun that is being sent."""
+        """When the frame was begun that is being sent, or the client was last seen to take some."""
+        self._taken = 0
+        """Bytes that the client had taken when the timer looked last."""
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
 
@@ -37,7 +41,7 @@ class Outlet:
             if self.is_closed:
                 return
             if self._timer is None:
-                self._timer = self._loop.call_later(self._stall, self._check)
+                self._check_later()
             self._since = self._loop.time()
             try:
                 await self._consumer.send(text_data=text)
@@ -46,16 +50,20 @@ class Outlet:
             finally:
                 self._since = None
 
+    def _check_later(self) -> None:
+        self._timer = self._loop.call_later(self._stall / 4, self._check)
+
     def _check(self) -> None:
         """Look whether the client has read, for as long as there is something to read."""
         self._timer = None
         if self._since is None or self.is_closed:
             return
-        silent = self._loop.time() - self._since
-        if silent >= self._stall:
+        if (taken := taken_bytes(transport_of(self._consumer.base_send))) != self._taken:
+            self._taken, self._since = taken, self._loop.time()
+        if self._loop.time() - self._since >= self._stall:
             self._on_stall()
         else:
-            self._timer = self._loop.call_later(self._stall - silent, self._check)
+            self._check_later()
 
     async def close(self, code: int, reason: str) -> None:
         """Close the socket with a code and a reason; cut it if the client does not read them."""

@@ -224,6 +224,35 @@ async def test_the_run_of_a_client_that_does_not_read_goes_on_to_its_end(tmp_pat
         client.close()
 
 
+@own_loop
+@pytest.mark.slow
+async def test_a_client_that_reads_slowly_gets_everything(tmp_path: Path) -> None:
+    """Also the pings, which stand behind what it has still to read."""
+    settings = {"environment": "test", "test_words_per_second": 0, "heartbeat_seconds": 0.75}
+    async with running_server(data_dir=tmp_path, api_token=TOKEN, **settings) as server:
+        runs = await ended_runs(server, "word " * 20_000)
+        host, port = server.url.removeprefix("http://").split(":")
+        sock = sockets.socket()
+        sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 16_384)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+        address = address_of(server, token=TOKEN, model="m")
+        options: dict[str, Any] = {"sock": sock, "max_queue": 2, "ping_interval": None}
+        async with connect(address, **options) as client:
+            for run_id in runs:
+                await client.send(json.dumps({"event": "resume", "data": {"run_id": run_id}}))
+            received = 0
+            with anyio.fail_after(60):
+                for _ in range(90):
+                    limit = received + 6_000
+                    while received < limit:
+                        received += len(await client.recv())
+                    await anyio.sleep(0.1)
+                await client.send(json.dumps({"event": "ping", "id": "here"}))
+                while json.loads(await client.recv()).get("reply_to") != "here":
+                    pass
+
+
 @pytest.mark.slow
 async def test_a_client_that_does_not_answer_pings_is_closed(server: Server) -> None:
     client = await RawSocket.open(server)

@@ -1,0 +1,41 @@
+"""What the kernel knows of the other end of a connection; nothing where it is not Linux."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from asyncio import BaseTransport
+
+if sys.platform == "linux":
+    from fcntl import ioctl
+    from termios import TIOCOUTQ
+
+_ACKED = slice(120, 128)
+"""``tcpi_bytes_acked`` in ``struct tcp_info`` of linux/tcp.h (Linux 4.1)."""
+
+
+def taken_bytes(transport: BaseTransport | None) -> int:
+    """Return how many bytes of what was sent the other machine has taken so far; 0 if unknown.
+
+    A client that reads slowly takes some now and then, long before our buffers have room again.
+    """
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or sys.platform != "linux":
+        return 0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
+    except OSError:  # it is closed, or a socket of another kind
+        return 0
+    return int.from_bytes(info[_ACKED], sys.byteorder)
+
+
+def waiting_bytes(transport: BaseTransport) -> int:
+    """Return how many bytes the other machine has not taken of what the kernel was given."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sys.platform != "linux":
+        return 0
+    try:
+        left = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(left, sys.byteorder)
