@@ -6,8 +6,11 @@ It has names and ids, never arguments, texts, tokens or other secrets.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import threading
+from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -31,10 +34,13 @@ MAX_BYTES = 10_000_000
 KEPT_FILES = 5
 """Older files that are kept, as ``audit.jsonl.1`` and so on."""
 
+MOST_WAITING = 1_000
+"""Entries that a process keeps until they can be written; after so many the oldest are lost."""
+
 MAX_TEXT = 200
 """Characters of a value that is kept."""
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 Outcome = Literal["done", "refused", "failed"]
 
@@ -73,12 +79,15 @@ class AuditLog:
         """Take the paths, and open no file; without one nothing is written."""
         self.path = path
         self._lock_path = lock_path
+        self._in_process = threading.Lock()
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING)
         self._logged = ""
 
     async def record(self, action: str, outcome: Outcome = "done", **target: object) -> None:
         """Write an entry about what the caller of this task has done.
 
-        A log that cannot be written stops nothing: the server's log says so once.
+        A log that cannot be written stops nothing: the server's log says so once, and the entry is
+        written with the next one that can be.
         """
         if self.path is not None:
             await in_thread(self.write, self._line(action, outcome, target))
@@ -111,25 +120,39 @@ class AuditLog:
             self.write(self._line(action, "done", target))
 
     def write(self, line: bytes) -> None:
-        """Append a line; begin a new file when this one is long."""
+        """Append a line, after those that could not be written; begin a new file if it is long."""
         assert self.path is not None  # noqa: S101 - the callers check it
+        with self._in_process:
+            self._waiting.append(line)
+            try:
+                make_folder(self._lock_path.parent, private=True)
+                with locked(self._lock_path):
+                    size = self._append(b"".join(self._waiting))
+                    self._waiting.clear()
+                    if size >= MAX_BYTES:
+                        self._rotate()
+            except OSError as error:
+                if self._logged != str(error):
+                    self._logged = str(error)
+                    logger.warning("The audit log cannot be written: %s", error)
+            else:
+                self._logged = ""
+
+    def _append(self, lines: bytes) -> int:
+        """Append them all or nothing, and return the size of the file."""
+        assert self.path is not None  # noqa: S101 - the callers check it
+        handle = os.open(self.path, _APPEND, PRIVATE_FILE)
         try:
-            make_folder(self._lock_path.parent, private=True)
-            with locked(self._lock_path):
-                handle = os.open(self.path, _APPEND, PRIVATE_FILE)
-                try:
-                    give_to_folder_owner(self.path, handle)
-                    os.write(handle, line)
-                    is_long = os.fstat(handle).st_size >= MAX_BYTES
-                finally:
-                    os.close(handle)
-                if is_long:
-                    self._rotate()
-            self._logged = ""
-        except OSError as error:
-            if self._logged != str(error):
-                self._logged = str(error)
-                logger.warning("The audit log cannot be written: %s", error)
+            give_to_folder_owner(self.path, handle)
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":  # torn by a crash
+                lines = b"\n" + lines
+            if os.write(handle, lines) < len(lines):
+                os.ftruncate(handle, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return size + len(lines)
+        finally:
+            os.close(handle)
 
     def _rotate(self) -> None:
         files = [*self._files()]

@@ -15,10 +15,10 @@ from mochi_server.core.parsed_file import is_steady
 
 
 @contextmanager
-def nothing_of(kind: int) -> Iterator[None]:
-    """Let this process have nothing of a resource, one of ``resource.RLIMIT_…``."""
+def little_of(kind: int, most: int = 0) -> Iterator[None]:
+    """Let this process have so much of a resource, one of ``resource.RLIMIT_…``."""
     soft, hard = resource.getrlimit(kind)
-    resource.setrlimit(kind, (0, hard))
+    resource.setrlimit(kind, (most, hard))
     try:
         yield
     finally:
@@ -27,7 +27,12 @@ def nothing_of(kind: int) -> Iterator[None]:
 
 def full_disk() -> AbstractContextManager[None]:
     """Let every write to a file fail."""
-    return nothing_of(resource.RLIMIT_FSIZE)
+    return little_of(resource.RLIMIT_FSIZE)
+
+
+def little_room(size: int) -> AbstractContextManager[None]:
+    """Let no file grow beyond this size; a write may put a part of its bytes there."""
+    return little_of(resource.RLIMIT_FSIZE, size)
 
 
 def wait_for_tick(path: Path) -> None:
@@ -39,7 +44,7 @@ def wait_for_tick(path: Path) -> None:
 def no_more_files(path: Path) -> AbstractContextManager[None]:
     """Let this process open no file, from when a change of this one will show on."""
     wait_for_tick(path)
-    return nothing_of(resource.RLIMIT_NOFILE)
+    return little_of(resource.RLIMIT_NOFILE)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from mochi_server.core import audit
 from mochi_server.core.audit import AuditLog
 from mochi_server.core.caller import Caller, serving
 from mochi_server.errors import InvalidRequest
+from tests.support.disk import little_room
 
 
 @pytest.fixture
@@ -76,7 +77,6 @@ async def test_a_torn_line_hides_no_other(log):
     await log.record("first")
     with log.path.open("a") as file:
         file.write('{"time": "2026')
-        file.write("\n")
     await log.record("second")
     assert await actions(log, 1) == ["second", "first"]
 
@@ -86,6 +86,20 @@ async def test_what_cannot_be_written_stops_nothing_and_is_said_once(log, caplog
     await log.record("first")
     await log.record("second")
     assert caplog.text.count("The audit log cannot be written") == 1
+
+
+@pytest.mark.parametrize("room", [0, 50])
+async def test_what_a_full_disk_has_no_room_for_is_written_when_it_has(log, caplog, room):
+    """Also where half of the line went in."""
+    await log.record("first")
+    with little_room(room + log.path.stat().st_size):
+        await log.record("second")
+        await log.record("third")
+        assert await actions(log) == ["first"]
+    assert caplog.text.count("The audit log cannot be written") == 1
+    await log.record("fourth")
+    assert await actions(log) == ["fourth", "third", "second", "first"]
+    assert len(log.path.read_text().splitlines()) == 4
 
 
 async def test_a_link_is_not_followed(log, tmp_path):
