@@ -9,6 +9,7 @@ import contextlib
 import errno
 import logging
 import os
+import stat
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -144,7 +145,10 @@ class AuditLog:
         handle = os.open(self.path, _APPEND, PRIVATE_FILE)
         try:
             give_to_folder_owner(self.path, handle)
-            size = os.fstat(handle).st_size
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is no file")
+            size = status.st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":  # torn by a crash
                 lines = b"\n" + lines
             if os.write(handle, lines) < len(lines):

@@ -24,7 +24,7 @@ def taken_bytes(transport: BaseTransport | None) -> int:
         return 0
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
-    except OSError:  # it is closed, or a socket of another kind
+    except (OSError, ValueError):  # a socket of another kind, or it is closed
         return 0
     return int.from_bytes(info[_ACKED], sys.byteorder)
 
@@ -36,6 +36,6 @@ def waiting_bytes(transport: BaseTransport) -> int:
         return 0
     try:
         left = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
-    except OSError:
+    except (OSError, ValueError):  # it is closed
         return 0
     return int.from_bytes(left, sys.byteorder)

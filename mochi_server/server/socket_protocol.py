@@ -81,7 +81,7 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
         super().send_keepalive_ping()
 
     def keepalive_timeout(self) -> None:
-        """Fail, unless the client is still taking what was sent before the ping."""
+        """Fail, unless the client is still taking what was sent."""
         is_open = not (self.close_sent or self.transport.is_closing())
         is_unread = is_open and self._has_unread()
         if is_unread and (taken := taken_bytes(self.transport)) != self._taken:

@@ -161,6 +161,8 @@ class ProcessPool(LoadedFolder):
 
     async def _start_ready(self) -> None:
         """Start a process that is used when all others are busy, and ended before them."""
+        if self._closed or not self._has_room():  # since it was to be started
+            return
         with contextlib.suppress(ToolFailed):  # the next call tries again, and says why
             worker = await self._start()
             self._busy.discard(worker)
@@ -222,12 +224,15 @@ class ProcessPool(LoadedFolder):
     async def _take(self) -> WorkerProcess:
         """Return the idle process that was used last, else a new one; it counts as busy."""
         while True:
+            if self._closed:
+                raise ToolFailed(sentence(CLOSED))
             while self._idle:
                 worker = self._idle.pop()
                 if worker.alive:
                     self._busy.add(worker)
                     return worker
             if len(self._starting) <= self._awaited:
+                self._make_room()
                 return await self._start()
             self._awaited += 1
             try:
@@ -237,9 +242,6 @@ class ProcessPool(LoadedFolder):
 
     async def _start(self) -> WorkerProcess:
         """Return a new process that has loaded the folder; it counts as busy."""
-        if self._closed:
-            raise ToolFailed(sentence(CLOSED))
-        self._make_room()
         worker = WorkerProcess(self._spec, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 
 import pytest
@@ -81,8 +82,9 @@ async def test_a_torn_line_hides_no_other(log):
     assert await actions(log, 1) == ["second", "first"]
 
 
-async def test_what_cannot_be_written_stops_nothing_and_is_said_once(log, caplog):
-    log.path.mkdir()
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+async def test_what_cannot_be_written_stops_nothing_and_is_said_once(log, caplog, make):
+    make(log.path)
     await log.record("first")
     await log.record("second")
     assert caplog.text.count("The audit log cannot be written") == 1

@@ -617,6 +617,18 @@ async def test_where_there_is_no_room_none_is_made_ready(tmp_path: Path):
         assert children() - before == set(pids)
 
 
+async def test_what_is_made_ready_ends_no_process_of_another_folder(tmp_path: Path):
+    before = children()
+    async with process_loader(processes=2) as loader:
+        one = await loaded(loader, tmp_path / "one")
+        pid = await pid_of(one)
+        other = await loaded(loader, tmp_path / "two")
+        assert [await pid_of(one), len(children() - before)] == [pid, 2]
+        other.prepare()
+        await pid_of(other)
+        assert await pid_of(one) == pid
+
+
 async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
     loader = ProcessLoader(WorkerOptions(workers=4, idle_seconds=0.2))
     [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
