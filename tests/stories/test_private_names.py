@@ -33,6 +33,7 @@ SEEN = {"django": "5.2", "uvicorn": "0.54"}
         ("uvicorn", HttpToolsProtocol, "send_400_response"),
         ("uvicorn", WebSocketsSansIOProtocol, "handle_parser_exception"),
         ("uvicorn", WebSocketsSansIOProtocol, "keepalive_timeout"),
+        ("uvicorn", WebSocketsSansIOProtocol, "send_keepalive_ping"),
         ("uvicorn", WebSocketsSansIOProtocol, "shutdown"),
     ],
 )
