@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
-from mochi_server.core.tcp import taken_bytes
+from mochi_server.core.tcp import TakenBytes
 
 from .wires import events, sse
 
@@ -69,9 +69,6 @@ class EventStreamResponse(StreamingHttpResponse):
         self._task: asyncio.Task[object] | None = None
         self._moment = 0.0
         self._sending = False
-        self._transport: asyncio.BaseTransport | None = None
-        self._taken = 0
-        """Bytes that the client had taken when the timer looked last."""
         self.stalled = False
         """Whether the connection was closed because the client did not read."""
 
@@ -83,7 +80,7 @@ class EventStreamResponse(StreamingHttpResponse):
         loop = asyncio.get_running_loop()
         read, encode = self._reader.next, self._encode
         self._task = asyncio.current_task()
-        self._transport = transport_of(send)
+        self._taken = TakenBytes(transport_of(send))
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
         EventStreamResponse.open_streams += 1
@@ -116,8 +113,8 @@ class EventStreamResponse(StreamingHttpResponse):
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a comment after silence; close the connection of a client that does not read."""
         self._timer = None
-        if self._sending and (taken := taken_bytes(self._transport)) != self._taken:
-            self._taken, self._moment = taken, loop.time()
+        if self._sending and self._taken.have_grown():
+            self._moment = loop.time()
         silent = loop.time() - self._moment
         if self._sending and silent >= self._stall:
             self._drop_stalled_client(silent)

@@ -17,7 +17,7 @@ from django.http.response import HttpResponseBase
 
 from mochi_server.core.aio import in_thread, in_thread_to_completion
 from mochi_server.core.media import image_type
-from mochi_server.core.tcp import taken_bytes
+from mochi_server.core.tcp import TakenBytes
 from mochi_server.workspace.content import is_binary
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class FileDownload(StreamingHttpResponse):
         self._file = file
         self._start, self._length = start, length
         self._task: asyncio.Task[object] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle
         self.transport: asyncio.BaseTransport | None = None
         """What writes to the client, where the handler knows it."""
         self.stalled = False
@@ -83,23 +83,22 @@ class FileDownload(StreamingHttpResponse):
                 self.drop()
                 await asyncio.sleep(0)
             left -= len(part)
-            self._look_later(taken_bytes(self.transport))
+            self._look_later(TakenBytes(self.transport))
             try:
                 yield part
             finally:
-                if self._timer is not None:
-                    self._timer.cancel()
+                self._timer.cancel()
 
-    def _look_later(self, taken: int) -> None:
+    def _look_later(self, taken: TakenBytes) -> None:
         loop, seconds = asyncio.get_running_loop(), settings.MOCHI.client_stall_seconds
         self._timer = loop.call_later(seconds, self._look, taken)
 
-    def _look(self, before: int) -> None:
-        """Drop a client that has taken nothing since."""
-        if (taken := taken_bytes(self.transport)) == before:
-            self.drop()
-        else:
+    def _look(self, taken: TakenBytes) -> None:
+        """Drop a client that has taken nothing since the last look."""
+        if taken.have_grown():
             self._look_later(taken)
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """Let the handler cut the connection: the rest cannot be sent."""

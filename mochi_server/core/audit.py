@@ -88,7 +88,7 @@ class AuditLog:
         """Write an entry about what the caller of this task has done.
 
         A log that cannot be written stops nothing: the server's log says so once, and the entry is
-        written with the next one that can be.
+        written before the next one of this process that can be.
         """
         if self.path is not None:
             await in_thread(self.write, self._line(action, outcome, target))

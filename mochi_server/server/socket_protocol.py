@@ -14,7 +14,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ..config import MochiServerSettings
-from ..core.tcp import taken_bytes, waiting_bytes
+from ..core.tcp import TakenBytes, waiting_bytes
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
@@ -54,12 +54,10 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
     is_unread = False
     """Whether the client had not read what was sent when its time for a pong was over."""
 
-    _taken = 0
-    """Bytes that the client had taken when its time for a pong began."""
-
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.close_timeout = CLOSE_SECONDS
+        self._taken = TakenBytes(transport)
 
     def _has_unread(self) -> bool:
         """Return whether the client's machine has not taken what was sent, beside the ping."""
@@ -77,15 +75,14 @@ class LimitedSocketProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def send_keepalive_ping(self) -> None:
-        self._taken = taken_bytes(self.transport)
+        self._taken.have_grown()  # from now on
         super().send_keepalive_ping()
 
     def keepalive_timeout(self) -> None:
         """Fail, unless the client is still taking what was sent."""
         is_open = not (self.close_sent or self.transport.is_closing())
         is_unread = is_open and self._has_unread()
-        if is_unread and (taken := taken_bytes(self.transport)) != self._taken:
-            self._taken = taken
+        if is_unread and self._taken.have_grown():
             assert self.ping_timeout is not None  # noqa: S101 - else nothing is timed
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return

@@ -15,8 +15,8 @@ from mochi_server.core.parsed_file import is_steady
 
 
 @contextmanager
-def little_of(kind: int, most: int = 0) -> Iterator[None]:
-    """Let this process have so much of a resource, one of ``resource.RLIMIT_…``."""
+def at_most(kind: int, most: int) -> Iterator[None]:
+    """Let this process have no more of a resource, one of ``resource.RLIMIT_…``."""
     soft, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (most, hard))
     try:
@@ -27,12 +27,12 @@ def little_of(kind: int, most: int = 0) -> Iterator[None]:
 
 def full_disk() -> AbstractContextManager[None]:
     """Let every write to a file fail."""
-    return little_of(resource.RLIMIT_FSIZE)
+    return at_most(resource.RLIMIT_FSIZE, 0)
 
 
 def little_room(size: int) -> AbstractContextManager[None]:
     """Let no file grow beyond this size; a write may put a part of its bytes there."""
-    return little_of(resource.RLIMIT_FSIZE, size)
+    return at_most(resource.RLIMIT_FSIZE, size)
 
 
 def wait_for_tick(path: Path) -> None:
@@ -44,7 +44,7 @@ def wait_for_tick(path: Path) -> None:
 def no_more_files(path: Path) -> AbstractContextManager[None]:
     """Let this process open no file, from when a change of this one will show on."""
     wait_for_tick(path)
-    return little_of(resource.RLIMIT_NOFILE)
+    return at_most(resource.RLIMIT_NOFILE, 0)
 
 
 @dataclass

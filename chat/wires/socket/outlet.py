@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 from channels.generic.websocket import AsyncWebsocketConsumer
 
-from mochi_server.core.tcp import taken_bytes
+from mochi_server.core.tcp import TakenBytes
 
 from ...streaming import drop_connection, transport_of
 
@@ -30,8 +30,7 @@ class Outlet:
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None
         """When the frame was begun that is being sent, or the client was last seen to take some."""
-        self._taken = 0
-        """Bytes that the client had taken when the timer looked last."""
+        self._taken = TakenBytes(transport_of(consumer.base_send))
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
 
@@ -58,8 +57,8 @@ class Outlet:
         self._timer = None
         if self._since is None or self.is_closed:
             return
-        if (taken := taken_bytes(transport_of(self._consumer.base_send))) != self._taken:
-            self._taken, self._since = taken, self._loop.time()
+        if self._taken.have_grown():
+            self._since = self._loop.time()
         if self._loop.time() - self._since >= self._stall:
             self._on_stall()
         else:

@@ -97,7 +97,10 @@ class ProcessLoader(ToolLoader):
         min(idle, key=attrgetter("idle_since")).end_idle()
 
     async def aclose(self) -> None:
-        """Kill what is busy, end the rest, wait until they are gone: mostly about a second."""
+        """Kill what is busy, end the rest, wait until they are gone: mostly about a second.
+
+        On a busy machine their ends may be seen late; then for up to ``GONE_SECONDS``, twice.
+        """
         self._closed = True
         for describer in self._describers:
             describer.close()

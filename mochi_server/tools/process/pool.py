@@ -154,14 +154,13 @@ class ProcessPool(LoadedFolder):
         self._idle = [worker for worker in self._idle if worker.alive]
         missing = READY - len(self._idle) - len(self._starting)
         for _ in range(min(missing, self._options.workers - len(self))):
-            if self._has_room() and not self._closed:
-                task = self._tasks.spawn(self._start_ready(), name="tools that are to be ready")
-                self._starting.add(task)
-                task.add_done_callback(self._starting.discard)
+            task = self._tasks.spawn(self._start_ready(), name="tools that are to be ready")
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
 
     async def _start_ready(self) -> None:
         """Start a process that is used when all others are busy, and ended before them."""
-        if self._closed or not self._has_room():  # since it was to be started
+        if self._closed or not self._has_room():
             return
         with contextlib.suppress(ToolFailed):  # the next call tries again, and says why
             worker = await self._start()
