@@ -233,20 +233,32 @@ class Run:
         ids = [message.message_id for message in messages]
         until = self.log.end - 1
         data = {} if complete is None else {"complete": complete.payload()}
-        await self._note("storing", session_id=session_id, messages=ids, until=until, **data)
+        self._writer.note("storing", session_id=session_id, messages=ids, until=until, **data)
+        await self._flush()
 
     async def started(
-        self, session_id: str, call_id: str, arguments: JSONObject | None = None
+        self,
+        session_id: str,
+        call_id: str,
+        arguments: JSONObject | None = None,
+        *,
+        unless_failing: bool = True,
     ) -> bool:
         """Note that a call is about to run, which must not run twice; return whether it is written.
 
-        ``arguments``: if a person has changed them.
+        Args:
+            session_id: The session of its conversation.
+            call_id: The call.
+            arguments: Those that a person has changed; None: they are the model's.
+            unless_failing: Whether to leave it to others to find out if it is possible again.
 
         Raises:
             RunInterrupted: another process has taken the run.
         """
         data = {} if arguments is None else {"arguments": arguments}
-        return await self._note("started", session_id=session_id, call=call_id, **data)
+        line = self._writer.note("started", session_id=session_id, call=call_id, **data)
+        await self._flush(unless_failing=unless_failing)
+        return self._writer.is_written(line)
 
     def result(self, session_id: str, message: ToolMessage) -> None:
         """Note the result of a call, which is stored when all calls of its reply have ended."""
@@ -272,10 +284,7 @@ class Run:
         self._writer.note("waiting")
         await self._journal.close(self._writer)
 
-    async def _note(self, name: str, **data: object) -> bool:
-        """Write a note; return False if it cannot be written for now."""
-        line = self._writer.note(name, **data)
-        await self._journal.flush(self._writer, unless_failing=True)
+    async def _flush(self, *, unless_failing: bool = True) -> None:
+        await self._journal.flush(self._writer, unless_failing=unless_failing)
         if self.is_lost:
             raise RunInterrupted(run_id=self.run_id)
-        return self._writer.is_written(line)

@@ -202,7 +202,9 @@ class ToolCalls:
                 yield [self._started(plan)]
             if not plan.is_started:
                 edited = plan.arguments if plan.edited else None
-                is_noted = await self.of_run.started(self.session_id, plan.call.id, edited)
+                is_noted = await self.of_run.started(
+                    self.session_id, plan.call.id, edited, unless_failing=not plan.is_approved
+                )
                 if plan.is_approved and not is_noted:  # it could run again after a crash
                     plan.refuse(CANNOT_NOTE, StorageError.code)
                     yield [self._refuse(plan, results)]

@@ -59,7 +59,7 @@ class Application:
             self.failure = error
             raise
         finally:
-            listening.cancel()
+            await listening
             self.ended.set()
 
     async def _listen(self, receive: Any) -> None:

@@ -303,5 +303,6 @@ async def test_without_its_database_the_call_is_denied_and_the_turn_goes_on(tmp_
         assert denied.data("tool_result")["code"] == "CONFIRMATION_UNAVAILABLE"
         assert not denied.data("tool_result")["success"]
         assert denied.events[-2].event == "message_complete"
+        assert waiting.data("tool_result")["success"], waiting.events
         assert pair.counted() == Counter([1])
         await pair.nothing_left()
