@@ -201,11 +201,7 @@ class ToolCalls:
             if not plan.announced:
                 yield [self._started(plan)]
             if not plan.is_started:
-                edited = plan.arguments if plan.edited else None
-                is_noted = await self.of_run.started(
-                    self.session_id, plan.call.id, edited, unless_failing=not plan.is_approved
-                )
-                if plan.is_approved and not is_noted:  # it could run again after a crash
+                if not await self._may_start(plan):
                     plan.refuse(CANNOT_NOTE, StorageError.code)
                     yield [self._refuse(plan, results)]
                     return
@@ -237,6 +233,14 @@ class ToolCalls:
                         yield [step]
         finally:
             self.of_run.end_branch()
+
+    async def _may_start(self, plan: PlannedCall) -> bool:
+        """Note that a call runs: an approved one must not run again after a crash."""
+        edited = plan.arguments if plan.edited else None
+        is_noted = await self.of_run.started(
+            self.session_id, plan.call.id, edited, unless_failing=not plan.is_approved
+        )
+        return is_noted or not plan.is_approved
 
     def _refuse_asked(self, plan: PlannedCall, results: Results) -> list[Event]:
         start = [] if plan.announced else [self._started(plan)]
