@@ -36,6 +36,9 @@ In a batch, such an event must be the last. Of a run that is cancelled meanwhile
 the end.
 """
 
+RETRY_SECONDS = 0.05
+"""Pause before the journal is tried again, by who cannot go on without it."""
+
 
 class Run:
     """A run of this process; what happens is noted in its journal before it is acted on."""
@@ -242,7 +245,7 @@ class Run:
         call_id: str,
         arguments: JSONObject | None = None,
         *,
-        unless_failing: bool = True,
+        seconds: float = 0.0,
     ) -> bool:
         """Note that a call is about to run, which must not run twice; return whether it is written.
 
@@ -250,14 +253,18 @@ class Run:
             session_id: The session of its conversation.
             call_id: The call.
             arguments: Those that a person has changed; None: they are the model's.
-            unless_failing: Whether to leave it to others to find out if it is possible again.
+            seconds: Longest time to try again, where it cannot be written.
 
         Raises:
             RunInterrupted: another process has taken the run.
         """
         data = {} if arguments is None else {"arguments": arguments}
         line = self._writer.note("started", session_id=session_id, call=call_id, **data)
-        await self._flush(unless_failing=unless_failing)
+        await self._flush()
+        with anyio.move_on_after(seconds):
+            while not self._writer.is_written(line):
+                await anyio.sleep(RETRY_SECONDS)
+                await self._flush(unless_failing=False)
         return self._writer.is_written(line)
 
     def result(self, session_id: str, message: ToolMessage) -> None:

@@ -39,6 +39,8 @@ from .deciding import CallDecisions
 from .planned import PlannedCall
 from .results import INTERRUPTED, INTERRUPTED_REASON, Results, message_of
 
+NOTE_SECONDS = 30.0
+"""Longest wait of an approved call until it can be stored that it runs."""
 CANNOT_NOTE = "the server cannot store at present that the call runs."
 
 EDITED = "(The user changed the arguments of this call to {}.)\n{}"
@@ -237,9 +239,8 @@ class ToolCalls:
     async def _may_start(self, plan: PlannedCall) -> bool:
         """Note that a call runs: an approved one must not run again after a crash."""
         edited = plan.arguments if plan.edited else None
-        is_noted = await self.of_run.started(
-            self.session_id, plan.call.id, edited, unless_failing=not plan.is_approved
-        )
+        seconds = NOTE_SECONDS if plan.is_approved else 0.0
+        is_noted = await self.of_run.started(self.session_id, plan.call.id, edited, seconds=seconds)
         return is_noted or not plan.is_approved
 
     def _refuse_asked(self, plan: PlannedCall, results: Results) -> list[Event]:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.run import Run
+from mochi_server.chat.tool_calls import handling
 from mochi_server.core.clock import Clock
 from mochi_server.errors import SessionBusy, ShuttingDown
 from mochi_server.protocol.events import ConfirmationRequired, Event
@@ -520,8 +521,9 @@ async def test_a_tool_that_has_changed_is_asked_about_again(house, ollama):
         assert [event.arguments["how"] for event in asked] == ["softly", "for ever"]
 
 
-async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
+async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama, monkeypatch):
     """It could run a second time after a crash."""
+    monkeypatch.setattr(handling, "NOTE_SECONDS", 0.2)
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Not now."])
     started = await first.runtime.run_control.start(
@@ -534,6 +536,25 @@ async def test_no_approved_call_runs_that_cannot_be_noted(first, house, ollama):
     await rest_of(started.reader)
     assert house.ran == []
     journal.close()
+
+
+async def test_an_approved_call_runs_as_soon_as_that_can_be_noted(first, house, ollama):
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Erased."])
+    started = await first.runtime.run_control.start(
+        await session_of(first), TurnRequest(message="Do it.")
+    )
+    await read_until(started.reader, "tool_call_confirmation_required")
+    journal = sqlite3.connect(first.settings.state_path / "runs.sqlite3")
+    journal.execute("ALTER TABLE state_parts RENAME TO away")
+    await decide(first)
+    reading = asyncio.ensure_future(rest_of(started.reader))
+    await asyncio.wait({reading}, timeout=0.5)
+    assert house.ran == []
+    journal.execute("ALTER TABLE away RENAME TO state_parts")
+    journal.close()
+    await reading
+    assert house.ran == ["erased a"]
 
 
 async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
