@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
@@ -30,8 +30,12 @@ SETTINGS = ToolSettings(execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
 class SharedRules(RulePlaces):
     """The rules of the data folder alone: there is no session that could have some."""
 
-    async def load(self, session_id: str | None = None) -> list[RuleSet]:  # noqa: ARG002
-        return [await self.shared.load()]
+    async def load(
+        self,
+        session_id: str | None = None,  # noqa: ARG002
+        decided: Container[str] = (),
+    ) -> list[RuleSet]:
+        return await super().load(None, decided)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -128,13 +128,15 @@ class Confirmations:
         default_factory=dict, init=False
     )
     """What is not in the history, by id of the call; with the decision if a rule made it."""
+    _remembered: set[str] = field(default_factory=set, init=False)
+    """Ids of the rules that came with decisions: the next call of the reply follows them."""
 
     def for_agent(self, name: str, call_id: str) -> Confirmations:
         return replace(self, agent_name=name, agent_call_id=call_id)
 
     async def rules(self) -> list[RuleSet]:
         """Return the rules of the data folder and of the session, as they are now."""
-        return await self.rule_places.load(self.session_id)
+        return await self.rule_places.load(self.session_id, self._remembered)
 
     async def match(
         self, rules: Sequence[RuleSet], asked: AskedCall, comparer: Comparer
@@ -202,6 +204,8 @@ class Confirmations:
         except MochiError as error:
             reason = f"nobody could be asked: {error.message}"
             decision = ConfirmationDecision(approved=False, reason=reason, code=error.code)
+        if decision.rule_id is not None:
+            self._remembered.add(decision.rule_id)
         yield decision
         if announced and confirmation.confirmation_id not in self.decided:
             yield decision_event_of(confirmation, decision)

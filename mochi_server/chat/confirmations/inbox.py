@@ -163,7 +163,7 @@ class ConfirmationInbox:
             remember=remember,
             rule_id=None if rule is None else rule.id,
         )
-        # The rule first: the next call of the same reply follows it.
+        # The rule is there first, but does not hold before: another decision may be quicker.
         async with nullcontext() if rule is None else self.rule_places.adding(rule):
             decided = await self.store.decide(confirmation_id, decision, session_id=session_id)
         self.resume(decided.run_id)
@@ -283,7 +283,14 @@ class ConfirmationInbox:
         )
         now, name = timestamp(self.store.clock()), current_caller().name
         try:  # not in the event loop: texts are compared
-            return await in_thread(rule_of, call, patterns, created_at=now, created_by=name)
+            return await in_thread(
+                rule_of,
+                call,
+                patterns,
+                created_at=now,
+                created_by=name,
+                waits_for=confirmation.confirmation_id,
+            )
         except ValueError as error:
             raise InvalidRequest(f"This cannot be remembered: {error}") from error
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ...errors import JSONObject, MochiError, PoliciesInvalid
+from ...core.aio import run_to_completion
+from ...errors import MochiError, PoliciesInvalid
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import SESSION_RULES
-from .rule import CallRule, RuleSet, read_rules
+from .rule import CallRule, RuleSet, let_hold, read_rules
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class RuleStore(Protocol):
         """Return the rules as they are now."""
 
     def adding(self, rule: CallRule) -> AbstractAsyncContextManager[None]:
-        """Add a rule; take it away again if what is done within fails.
+        """Add a rule, which holds when what is done within is done, and is gone if that fails.
 
         Raises:
             ConfirmationUnavailable: it cannot be stored.
@@ -50,6 +51,7 @@ class MemoryRuleStore:
         except BaseException:
             await self.remove(rule.id)
             raise
+        self._rules = tuple(let_hold(self._rules, rule.id))
 
     async def remove(self, rule_id: str) -> bool:
         before = self._rules
@@ -64,10 +66,19 @@ class RulePlaces:
     shared: RuleStore
     sessions: SessionManager
 
-    async def load(self, session_id: str | None = None) -> list[RuleSet]:
-        """Return the rules that hold in a session; None: those of the data folder alone."""
-        shared = await self.shared.load()
-        return [shared] if session_id is None else [shared, await self._of_session(session_id)]
+    async def load(
+        self, session_id: str | None = None, decided: Container[str] = ()
+    ) -> list[RuleSet]:
+        """Return the rules that hold in a session.
+
+        Args:
+            session_id: The session; None: those of the data folder alone.
+            decided: Ids of rules that hold already: the decision with them is known.
+        """
+        rule_sets = [await self.shared.load()]
+        if session_id is not None:
+            rule_sets.append(await self._of_session(session_id))
+        return [each.holding(decided) for each in rule_sets]
 
     async def _of_session(self, session_id: str) -> RuleSet:
         try:
@@ -77,7 +88,9 @@ class RulePlaces:
 
     @asynccontextmanager
     async def adding(self, rule: CallRule) -> AsyncIterator[None]:
-        """Add a rule, to its session if it is of one; take it away if what is done within fails.
+        """Add a rule, to its session if it is of one.
+
+        It holds when what is done within is done, and is gone if that fails.
 
         Raises:
             ConfirmationUnavailable: rules that are there cannot be read, or it cannot be stored.
@@ -89,8 +102,7 @@ class RulePlaces:
             return
 
         def add(session: ChatSession) -> None:
-            rules = _readable(session)
-            _set_rules(session, [*(each.payload() for each in rules), rule.payload()])
+            _set_rules(session, [*_readable(session), rule])
 
         await self.sessions.update(rule.session_id, add)
         try:
@@ -101,6 +113,16 @@ class RulePlaces:
             except MochiError as error:
                 logger.warning("The rule %s must be removed by hand: %s", rule.id, error.message)
             raise
+        await run_to_completion(self._let_hold(rule.id, rule.session_id))
+
+    async def _let_hold(self, rule_id: str, session_id: str) -> None:
+        def change(session: ChatSession) -> None:
+            _set_rules(session, let_hold(_readable(session), rule_id))
+
+        try:
+            await self.sessions.update(session_id, change)
+        except MochiError as error:
+            logger.warning("The rule %s does not hold: %s", rule_id, error.message)
 
     async def remove(self, rule_id: str, session_id: str | None = None) -> bool:
         """Remove a rule of the data folder, or of a session; return whether it was there.
@@ -115,7 +137,7 @@ class RulePlaces:
         def remove(session: ChatSession) -> None:
             nonlocal removed
             rules = _readable(session)
-            others = [each.payload() for each in rules if each.id != rule_id]
+            others = [each for each in rules if each.id != rule_id]
             removed = len(others) < len(rules)
             if removed:
                 _set_rules(session, others)
@@ -152,5 +174,5 @@ def _readable(session: ChatSession) -> tuple[CallRule, ...]:
     return rule_set.rules
 
 
-def _set_rules(session: ChatSession, rules: Sequence[JSONObject]) -> None:
-    session.metadata.set_optional(SESSION_RULES, [*rules] or None)
+def _set_rules(session: ChatSession, rules: Sequence[CallRule]) -> None:
+    session.metadata.set_optional(SESSION_RULES, [each.payload() for each in rules] or None)

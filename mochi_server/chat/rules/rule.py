@@ -15,7 +15,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,6 +86,8 @@ class CallRule(FieldPayload):
     created_by: str | None = None
     session_id: str | None = None
     """The session in which alone it holds."""
+    waits_for: str | None = None
+    """Confirmation about which is being decided: until then it allows nothing."""
 
     def __post_init__(self) -> None:
         if self.tool != EVERY_TOOL and not _NAME.fullmatch(self.tool):
@@ -138,6 +140,15 @@ class RuleSet:
     rules: tuple[CallRule, ...] = ()
     problem: str | None = None
     """Why they cannot be read: then every call is asked about."""
+
+    def holding(self, decided: Container[str]) -> RuleSet:
+        """Return it without the rules that allow nothing yet, unless they have one of these ids."""
+        rules = (
+            each
+            for each in self.rules
+            if each.action != "allow" or each.waits_for is None or each.id in decided
+        )
+        return replace(self, rules=tuple(rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +207,12 @@ def read_rules(stored: JsonValue) -> RuleSet:
 
 
 def rule_of(
-    call: CallFacts, patterns: Mapping[str, str], *, created_at: str, created_by: str | None
+    call: CallFacts,
+    patterns: Mapping[str, str],
+    *,
+    created_at: str,
+    created_by: str | None,
+    waits_for: str | None = None,
 ) -> CallRule:
     """Return the rule by which calls like this one are allowed from now on.
 
@@ -205,6 +221,7 @@ def rule_of(
         patterns: Patterns by the name of an argument; none: all calls of the tool.
         created_at: When it was approved.
         created_by: Who approved it.
+        waits_for: Id of the confirmation whose decision it waits for.
 
     Raises:
         ValueError: a text is no pattern, or the rule would not have allowed this call.
@@ -217,10 +234,16 @@ def rule_of(
         created_at=created_at,
         created_by=created_by,
         session_id=call.session_id,
+        waits_for=waits_for,
     )
     if rule.action_for(call) != "allow":
         raise ValueError("The patterns do not surely fit the arguments of this call.")
     return rule
+
+
+def let_hold(rules: Sequence[CallRule], rule_id: str) -> list[CallRule]:
+    """Return the rules, of which this one waits for no decision any more."""
+    return [replace(each, waits_for=None) if each.id == rule_id else each for each in rules]
 
 
 class RuleFile:
@@ -238,7 +261,9 @@ class RuleFile:
 
     @asynccontextmanager
     async def adding(self, rule: CallRule) -> AsyncIterator[None]:
-        """Add a rule; if what is done within fails, the file is again what it was.
+        """Add a rule, which holds when what is done within is done.
+
+        If that fails, the file is again what it was.
 
         Raises:
             ConfirmationUnavailable: the file cannot be written, or not be understood.
@@ -255,6 +280,7 @@ class RuleFile:
                 except OSError as error:
                     logger.warning("The rule %s must be removed by hand: %s", rule.id, error)
                 raise
+            await in_thread_to_completion(self._let_hold, rule.id)
             await in_thread_to_completion(held.close)
 
     async def remove(self, rule_id: str) -> bool:
@@ -265,6 +291,12 @@ class RuleFile:
     def _remove(self, rule_id: str) -> bool:
         with self._changed(lambda rules: [each for each in rules if each.id != rule_id]) as changed:
             return changed
+
+    def _let_hold(self, rule_id: str) -> None:
+        try:
+            self._write(let_hold(self._readable(), rule_id))
+        except (OSError, PoliciesInvalid) as error:
+            logger.warning("The rule %s does not hold: %s", rule_id, error)
 
     def _load(self) -> RuleSet:
         try:
@@ -278,23 +310,30 @@ class RuleFile:
         with ExitStack() as held:
             try:
                 held.enter_context(locked_file(self._path))
-                rule_set = self._load()
-                if rule_set.problem is not None:
-                    raise PoliciesInvalid(reason=rule_set.problem)
-                rules = change(rule_set.rules)
-                is_changed = len(rules) != len(rule_set.rules)
+                before = self._readable()
+                rules = change(before)
+                is_changed = len(rules) != len(before)
                 if is_changed:
-                    stored = [each.payload() for each in rules]
-                    content = f"{json.dumps(stored, ensure_ascii=False, indent=2)}\n".encode()
-                    if len(content) > MAX_BYTES:
-                        text = f"{self._path.name} would have more than {MAX_BYTES:,} bytes"
-                        raise PoliciesInvalid(reason=text)
                     held.enter_context(restored_on_failure(self._path))
-                    replace_file(self._path, [content], private=True)
+                    self._write(rules)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise ConfirmationUnavailable.because(error, reason=reason) from error
             yield is_changed
+
+    def _readable(self) -> tuple[CallRule, ...]:
+        rule_set = self._load()
+        if rule_set.problem is not None:
+            raise PoliciesInvalid(reason=rule_set.problem)
+        return rule_set.rules
+
+    def _write(self, rules: Sequence[CallRule]) -> None:
+        stored = [each.payload() for each in rules]
+        content = f"{json.dumps(stored, ensure_ascii=False, indent=2)}\n".encode()
+        if len(content) > MAX_BYTES:
+            text = f"{self._path.name} would have more than {MAX_BYTES:,} bytes"
+            raise PoliciesInvalid(reason=text)
+        replace_file(self._path, [content], private=True)
 
 
 def _read(path: Path) -> RuleSet:

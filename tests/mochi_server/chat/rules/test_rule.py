@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,19 @@ async def test_rules_are_kept_in_a_file_that_people_can_read(path: Path):
     assert await file.remove(first.id)
     assert not await file.remove(first.id)
     assert await file.load() == RuleSet((second,))
+
+
+async def test_a_rule_holds_when_what_is_done_meanwhile_is_done(path: Path):
+    file = RuleFile(path)
+    waiting, by_hand = rule("allow", waits_for="conf_1"), rule("deny")
+    async with file.adding(waiting):
+        assert await RuleFile(path).load() == RuleSet((waiting,))
+        assert (await file.load()).holding(()).rules == ()
+        assert (await file.load()).holding({waiting.id}).rules == (waiting,)
+        path.write_text(json.dumps([waiting.payload(), by_hand.payload()]))
+    rules = (await RuleFile(path).load()).rules
+    assert rules == (replace(waiting, waits_for=None), by_hand)
+    assert RuleSet(rules).holding(()).rules == rules
 
 
 async def test_a_change_by_hand_is_noticed(path: Path):

@@ -178,10 +178,10 @@ def held_up(monkeypatch):
     def hold_up(owner: Any, name: str) -> tuple[asyncio.Event, asyncio.Event]:
         step, begun, gate = getattr(owner, name), asyncio.Event(), asyncio.Event()
 
-        async def later(*arguments: Any) -> None:
+        async def later(*arguments: Any, **named: Any) -> Any:
             begun.set()
             await gate.wait()
-            await step(*arguments)
+            return await step(*arguments, **named)
 
         monkeypatch.setattr(owner, name, later)
         return begun, gate
@@ -586,6 +586,31 @@ async def test_confirmations_of_runs_that_are_gone_do_not_stay(house, ollama, mo
         with anyio.fail_after(30):
             while await two.runtime.confirmations.stored():
                 await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("remember", ["session", "tool"])
+async def test_what_is_remembered_holds_as_soon_as_its_decision_and_no_sooner(
+    first, house, ollama, held_up, remember
+):
+    """Else it would allow calls although another decision was quicker, or this one was refused."""
+    ollama.reply(tool_calls=[call("erase", f"call_{number}", path="a") for number in range(2)])
+    ollama.reply(["Erased."])
+    session = await session_of(first)
+    started = await first.runtime.run_control.start(session, TurnRequest(message="Do it."))
+    await read_until(started.reader, "tool_call_confirmation_required")
+    begun, gate = held_up(first.runtime.confirmations, "decide")
+    deciding = asyncio.ensure_future(decide(first, remember=remember, patterns={"path": "a"}))
+    with anyio.fail_after(30):
+        await begun.wait()
+    rules = first.runtime.inbox.rules
+    assert [each.rules for each in await rules(session)] == [(), ()]
+    gate.set()
+    await deciding
+    [rule] = [rule for each in await rules(session) for rule in each.rules]
+    assert (rule.action, rule.arguments) == ("allow", {"path": "a"})
+    later = [event for _, event in await rest_of(started.reader)]
+    assert not [event for event in later if isinstance(event, ConfirmationRequired)]
+    assert house.ran == ["erased a", "erased a"]
 
 
 async def test_a_rule_that_comes_while_a_person_is_asked_denies_the_other_calls(
