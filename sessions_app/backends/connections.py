@@ -103,7 +103,8 @@ class DatabaseThreads:
         connection = self._connection()
         used.append(connection)
         try:
-            _connect(connection)  # not within the lock: each connects by itself
+            # Not within the lock: each connects by itself.
+            _connect(connection, is_sure=self._is_prepared)
             self._prepare(connection)
             return work()
         except (DatabaseError, InterfaceError) as error:
@@ -149,10 +150,15 @@ class DatabaseThreads:
                 connection.close()
 
 
-def _connect(connection: BaseDatabaseWrapper) -> None:
-    """Connect, unless it is connected; a process that stands still locks nothing for long."""
+def _connect(connection: BaseDatabaseWrapper, *, is_sure: bool) -> None:
+    """Connect, unless it is connected; a process that stands still locks nothing for long.
+
+    It is not sure to be connected after another connection has failed.
+    """
     if connection.connection is not None:
-        return
+        if is_sure or connection.is_usable():
+            return
+        connection.close()
     connection.ensure_connection()
     if connection.vendor == "postgresql":  # not among the options, which poolers refuse
         with connection.cursor() as cursor:

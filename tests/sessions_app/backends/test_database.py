@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -16,6 +17,7 @@ from django.db.models.functions import Now
 from model_bakery import baker
 from pytest_django import DjangoDbBlocker
 
+from mochi_server.core import outages
 from mochi_server.core.aio import in_thread
 from mochi_server.errors import SessionBusy, StorageError
 from mochi_server.sessions import SessionManager
@@ -262,6 +264,24 @@ async def test_an_absent_database_is_a_storage_error_and_the_sessions_are_there_
     words = [record.message for record in caplog.records]
     assert sum("cannot be used" in word for word in words if "claims" not in word) == 1
     assert words[-1] == "The database of the sessions answers again."
+
+
+async def test_the_first_request_after_an_outage_succeeds_on_whichever_connection(
+    server: PostgreSQL, storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+):
+    """Each connection was broken, and only those that were used meanwhile are known to be."""
+    monkeypatch.setattr(outages, "OUTAGE_SECONDS", 0.1)
+    await storage.write("one", [b"x"])
+    together = threading.Barrier(connections.MAX_CONNECTIONS)
+    waits = [storage._threads.run(together.wait) for _ in range(connections.MAX_CONNECTIONS)]
+    with anyio.fail_after(60):
+        await asyncio.gather(*waits)
+    await server.stop()
+    with pytest.raises(StorageError):
+        await storage.read("one")
+    await server.start()
+    for _ in range(connections.MAX_CONNECTIONS):
+        assert (await storage.read("one"))[0] == b"x"
 
 
 async def test_a_database_that_hangs_is_given_up_and_leaves_no_thread_behind(
