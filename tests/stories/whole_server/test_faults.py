@@ -265,12 +265,22 @@ async def test_a_turn_stores_its_result_through_a_restart_of_redis(tmp_path: Pat
 
 @needs_redis
 async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_error(
-    tmp_path: Path,
+    tmp_path: Path, ollama: FakeOllama
 ) -> None:
-    async with server_over_redis(tmp_path) as (redis, server):
-        reader, reading = await begin(server, 60)
+    gate = asyncio.Event()
+    ollama.reply(["One ", "two."], pause_after=1, gate=gate)
+    async with (
+        running_redis(tmp_path) as redis,
+        running_server(
+            data_dir=tmp_path, ollama=ollama, session_storage="redis", redis_url=redis.url
+        ) as server,
+    ):
+        reader = RunReader(await server.new_session())
+        reading = asyncio.ensure_future(reader.send(server, "Go."))
+        await reader.has("content_delta")
         await redis.stop()
         await redis.start()
+        gate.set()
         with anyio.fail_after(SECONDS):
             await reading
         assert reader.kinds[-2:] == ["error", "done"]
