@@ -280,7 +280,7 @@ class RuleFile:
                 except OSError as error:
                     logger.warning("The rule %s must be removed by hand: %s", rule.id, error)
                 raise
-            await in_thread_to_completion(self._let_hold, rule.id)
+            held.callback(self._let_hold, rule.id)
             await in_thread_to_completion(held.close)
 
     async def remove(self, rule_id: str) -> bool:
