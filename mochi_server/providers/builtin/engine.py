@@ -262,19 +262,24 @@ class Engine:
                 return
             self._users.release()
             last = FileLock(self.folder / "users.lock")
-            if last.acquire():
-                try:
+            try:
+                if last.acquire():
                     self._stop()
-                finally:
-                    last.release()
+                elif last.acquire(shared=True):
+                    return  # others use it
+                self._wait_for_end()  # of a child, perhaps, that has just seen that nobody does
+            finally:
+                last.release()
 
     def _stop(self) -> None:
-        """End a child that nobody uses: our own, also while it loads, or another process's."""
+        """Stop a child that nobody uses: our own, also while it loads, or another process's."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
         elif (endpoint := self._running()) is not None:
             os.kill(endpoint.pid, signal.SIGTERM)
         self._process = None
+
+    def _wait_for_end(self) -> None:
         deadline = time.monotonic() + EXIT_SECONDS
         while is_locked(self.folder / "child.lock") and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -260,6 +261,29 @@ async def test_the_last_user_to_leave_ends_the_child(own_folder):
     await other.aclose()
     assert not is_locked(owner)
     assert await other.loaded_models() == []
+
+
+async def test_who_leaves_just_when_the_child_looks_for_users_waits_for_its_end(
+    tmp_path, monkeypatch
+):
+    engine = Engine(tmp_path / "model.gguf", tmp_path)
+    child, looking = FileLock(tmp_path / "child.lock"), FileLock(tmp_path / "users.lock")
+    release = FileLock.release
+
+    def release_and_look(lock: FileLock, **options: bool) -> None:
+        release(lock, **options)
+        if lock is engine._users:
+            assert looking.acquire()
+
+    assert engine._acquire()
+    assert child.acquire()
+    monkeypatch.setattr(FileLock, "release", release_and_look)
+    closing = asyncio.ensure_future(engine.aclose())
+    await asyncio.wait({closing}, timeout=0.5)
+    assert not closing.done()
+    child.release()
+    with anyio.fail_after(30):
+        await closing
 
 
 async def test_users_that_start_at_the_same_time_share_one_child(own_folder):
