@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -112,6 +114,24 @@ async def test_the_process_that_forks_outlives_who_asks_it_to(tmp_path: Path) ->
         forked.send_job(forked._running_parent().control, content, files)
     os.close(null)
     assert await run("print('here')", tmp_path) == (0, "here\n", "")
+
+
+def test_who_does_not_wait_for_a_fork_is_named_and_no_other_test_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_module.py").write_text("import threading; threading.Event().wait(60)")
+    pids = []
+
+    async def start_and_leave() -> None:
+        process = await start_python("-m", "own_module", cwd=tmp_path, env=environment())
+        pids.append(process.pid)
+
+    asyncio.run(start_and_leave())
+    gc.collect()
+    said = capsys.readouterr().err
+    assert "::test_who_does_not_wait_for_a_fork_" in said
+    assert said.endswith(f"has not waited for process {pids[0]}\n")
+    os.kill(pids[0], signal.SIGKILL)
 
 
 async def test_forks_have_chances_of_their_own(tmp_path: Path) -> None:
