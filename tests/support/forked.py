@@ -166,16 +166,9 @@ class ForkedProcess:
         self.pid = pid
         self.returncode: int | None = None
         self._status = status
-        self._test = os.environ.get("PYTEST_CURRENT_TEST")
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(status, self._read_status)
-
-    def __del__(self) -> None:
-        """Name the test that has not waited for it: a warning would fail whichever runs now."""
-        if self._status.fileno() >= 0:
-            self._status.close()
-            sys.stderr.write(f"{self._test} has not waited for process {self.pid}\n")
 
     @classmethod
     async def start(

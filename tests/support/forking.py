@@ -13,10 +13,13 @@ from typing import Any
 MOST_FILES = 16
 
 
-def fork_for_each(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def fork_for_each(
+    control: socket.socket, *, new_session: bool = False
+) -> tuple[dict[str, Any], list[int]] | None:
     """Fork for each job that comes; the job and its files in a fork, None at the end in the parent.
 
     A job is JSON, with its files; over the last of these goes the process id, then the exit code.
+    With ``new_session`` each fork leads a session and a group of its own.
 
     Raises:
         RuntimeError: There are threads, which a fork would not have.
@@ -40,14 +43,16 @@ def fork_for_each(control: socket.socket) -> tuple[dict[str, Any], list[int]] | 
             _refuse_threads()
             status = socket.socket(fileno=files.pop())
             if (pid := os.fork()) == 0:
+                if new_session:  # before its id is told, by which the group may be killed
+                    os.setsid()
+                with contextlib.suppress(OSError):  # who has asked for it may have been killed
+                    status.sendall(str(os.getpid()).encode())
                 selector.close()
                 for opened in (control, status, *(status for _, status in running.values())):
                     opened.close()
                 for pidfd in running:
                     os.close(pidfd)
                 return json.loads(content), files
-            with contextlib.suppress(OSError):  # who has asked for it may have been killed
-                status.sendall(str(pid).encode())
             for file in files:
                 os.close(file)
             pidfd = os.pidfd_open(pid)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import json
 import os
 import signal
@@ -15,10 +13,13 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_server.core.aio import BackgroundTasks
+from mochi_server.tools.process.output import LineAllowance
+from mochi_server.tools.process.worker_process import WorkerOptions, WorkerProcess
 from tests.support import forked
 from tests.support.forked import ForkedProcess, is_forkable, start_python
 from tests.support.server import environment, running_server
-from tests.support.tool_folders import children, loaded_folder
+from tests.support.tool_folders import children, loaded_folder, tool_folder
 
 DESCRIBES_ITSELF = """
 import atexit, json, os, signal, sys, tempfile, threading
@@ -116,24 +117,6 @@ async def test_the_process_that_forks_outlives_who_asks_it_to(tmp_path: Path) ->
     assert await run("print('here')", tmp_path) == (0, "here\n", "")
 
 
-def test_who_does_not_wait_for_a_fork_is_named_and_no_other_test_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "own_module.py").write_text("import threading; threading.Event().wait(60)")
-    pids = []
-
-    async def start_and_leave() -> None:
-        process = await start_python("-m", "own_module", cwd=tmp_path, env=environment())
-        pids.append(process.pid)
-
-    asyncio.run(start_and_leave())
-    gc.collect()
-    said = capsys.readouterr().err
-    assert "::test_who_does_not_wait_for_a_fork_" in said
-    assert said.endswith(f"has not waited for process {pids[0]}\n")
-    os.kill(pids[0], signal.SIGKILL)
-
-
 async def test_forks_have_chances_of_their_own(tmp_path: Path) -> None:
     chances = "import random, secrets, tempfile, uuid; print(random.random(), uuid.uuid4(), "
     chances += "secrets.token_hex(), next(tempfile._get_candidate_names()))"
@@ -229,3 +212,18 @@ async def test_a_forked_process_of_tools_sees_what_one_of_its_own_sees(
     fresh_one = await description(tmp_path / "tools")
     assert (forked_one.pop("is_child"), fresh_one.pop("is_child")) == (False, True)
     assert forked_one == fresh_one
+
+
+async def test_a_forked_process_of_tools_leads_its_group_as_soon_as_its_id_is_known(
+    tmp_path: Path,
+) -> None:
+    """Else who kills the group at once kills nothing, and waits for its end in vain."""
+    spec, tasks = tool_folder(tmp_path, ""), BackgroundTasks()
+    with anyio.fail_after(100):
+        for _ in range(20):
+            worker = WorkerProcess(spec, WorkerOptions(), tasks, LineAllowance())
+            while (pid := worker.pid) is None:
+                await anyio.lowlevel.checkpoint()
+            assert os.getpgid(pid) == pid
+            worker.kill("its id is known")
+            await tasks.drain(30)

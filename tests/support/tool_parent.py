@@ -29,8 +29,7 @@ class ToolJob:
     files: list[int]
 
     def run(self) -> None:
-        """Become ``python -c code …`` in a session of its own, as if nothing had been before."""
-        os.setsid()
+        """Become ``python -c code …``, as if nothing had been before."""
         numbers = [0, 1, 2, *self.kept]
         free = max(*numbers, *self.files) + 1
         moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, free) for file in self.files]
@@ -60,5 +59,5 @@ def fork_for(control_number: int, output: int) -> ToolJob | None:
     os.close(output)
     gc.collect()
     gc.freeze()
-    received = fork_for_each(socket.socket(fileno=control_number))
+    received = fork_for_each(socket.socket(fileno=control_number), new_session=True)
     return None if received is None else ToolJob(**received[0], files=received[1])
