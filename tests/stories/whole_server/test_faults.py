@@ -69,15 +69,15 @@ async def until_free(server: Server, session_id: str) -> None:
 
 
 @asynccontextmanager
-async def server_over_redis(folder: Path, *options: str) -> AsyncIterator[tuple[Redis, Server]]:
-    """A server whose sessions are in Redis, and whose model speaks 20 words a second."""
+async def server_over_redis(
+    folder: Path, *options: str, **settings: Any
+) -> AsyncIterator[tuple[Redis, Server]]:
+    """A server whose sessions are in Redis; a test model speaks 20 words a second."""
+    settings = {"test_words_per_second": 20, **settings}
     async with (
         running_redis(folder, *options) as redis,
         running_server(
-            data_dir=folder,
-            session_storage="redis",
-            redis_url=redis.url,
-            test_words_per_second=20,
+            data_dir=folder, session_storage="redis", redis_url=redis.url, **settings
         ) as server,
     ):
         yield redis, server
@@ -189,12 +189,7 @@ async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(
 ) -> None:
     words, gate = [f"{number} " for number in range(40)], asyncio.Event()
     ollama.reply(words, delay=0.05, pause_after=39, gate=gate)
-    async with (
-        running_redis(tmp_path, *PERSISTENT) as redis,
-        running_server(
-            data_dir=tmp_path, ollama=ollama, session_storage="redis", redis_url=redis.url
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path, *PERSISTENT, ollama=ollama) as (redis, server):
         reader = RunReader(await server.new_session())
         reading = asyncio.ensure_future(reader.send(server, "Go."))
         await reader.has("content_delta")
@@ -238,12 +233,7 @@ __all__ = ["wait"]
 @needs_redis
 async def test_a_turn_stores_its_result_through_a_restart_of_redis(tmp_path: Path) -> None:
     write_tools(tmp_path / "tools", init=WAITING_TOOL)
-    async with (
-        running_redis(tmp_path, *PERSISTENT) as redis,
-        running_server(
-            data_dir=tmp_path, command=WAITS_LONG, session_storage="redis", redis_url=redis.url
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path, *PERSISTENT, command=WAITS_LONG) as (redis, server):
         settings = {"tools": ["wait"], "execution_policy": "never_confirm"}
         session_id = await server.new_session(MODEL, tool_settings=settings)
         reader = RunReader(session_id)
@@ -269,12 +259,7 @@ async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_er
 ) -> None:
     gate = asyncio.Event()
     ollama.reply(["One ", "two."], pause_after=1, gate=gate)
-    async with (
-        running_redis(tmp_path) as redis,
-        running_server(
-            data_dir=tmp_path, ollama=ollama, session_storage="redis", redis_url=redis.url
-        ) as server,
-    ):
+    async with server_over_redis(tmp_path, ollama=ollama) as (redis, server):
         reader = RunReader(await server.new_session())
         reading = asyncio.ensure_future(reader.send(server, "Go."))
         await reader.has("content_delta")
